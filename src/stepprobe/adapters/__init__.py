@@ -1,0 +1,1 @@
+"""Whose step: one file a framework, independent of each other."""

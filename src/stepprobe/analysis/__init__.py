@@ -1,0 +1,1 @@
+"""What it means: plain, pure functions from evidence to numbers. No clock, no device, no torch, no I/O."""

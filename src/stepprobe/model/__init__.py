@@ -1,0 +1,1 @@
+"""What we know: frozen records, no behaviour beyond keeping themselves true."""

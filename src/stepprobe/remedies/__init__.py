@@ -1,0 +1,1 @@
+"""The cures: one file a remedy, independent of each other."""

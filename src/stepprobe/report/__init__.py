@@ -1,0 +1,1 @@
+"""The paper: a Report in, text out. Sees the model alone."""
