@@ -11,15 +11,18 @@ from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.patches import booked, swallowed
 from stepprobe.instruments.attach.roots import RootFinder
+from stepprobe.instruments.attach.unit_costs import unit_costs_ns
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
 
 
 def attach(observer: Observer, torch: ModuleType) -> None:
     """Put the hooks of PyTorch in place."""
+    observer.tell("torch")
     batches = Batches(observer, torch)
     hooks = ModuleHooks(observer, batches, torch)
     observer.part, observer.batch_loaded = hooks.part, batches.loaded
+    observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
     RootFinder(observer, hooks, torch).watch()
     _optimizers(observer, torch)
     _functions(observer, hooks, torch)
@@ -101,6 +104,9 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
 
     patches.replace(dataloader._BaseDataLoaderIter, "__next__", waiting)
     patches.replace(dataloader.DataLoader, "__iter__", starting)
+    # a loader that is made again waits for the workers of the one before to end
+    stopping = booked(clock, gate, INDEX["data.start"])
+    patches.replace(dataloader._MultiProcessingDataLoaderIter, "_shutdown_workers", stopping)
 
 
 def _loader_facts(observer: Observer, loader: Any) -> None:

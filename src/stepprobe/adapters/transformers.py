@@ -29,7 +29,10 @@ def attach_trainer(observer: Observer, trainer: ModuleType) -> None:
         patches.replace(cls, name, booked(clock, gate, INDEX[account]))
     for name, account in SWALLOWED.items():
         patches.replace(cls, name, swallowed(clock, gate, INDEX[account]))
-    patches.replace(cls, "compute_loss", observer.part("other"))
+    for name in ("training_step", "compute_loss"):
+        patches.replace(cls, name, observer.part("other"))
+    # looked up on every micro-step, on the disk, by the filter of the losses that are logged
+    patches.replace(trainer, "is_torch_xla_available", booked(clock, gate, INDEX["logging"]))
     patches.replace(cls, "log", lambda log: _logging(observer, log))
     patches.replace(cls, "_inner_training_loop", lambda loop: _noting_settings(observer, loop))
     patches.replace(cls, "_finalize_training", lambda finalize: _ending(observer, finalize))

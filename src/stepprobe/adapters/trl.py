@@ -10,16 +10,22 @@ from stepprobe.instruments.attach.patches import booked
 
 def attach_sft(observer: Observer, sft: ModuleType) -> None:
     """Book what ``SFTTrainer`` overrides."""
-    observer.patches.replace(sft.SFTTrainer, "compute_loss", observer.part("other"))
+    for name in ("training_step", "compute_loss"):
+        observer.patches.replace(sft.SFTTrainer, name, observer.part("other"))
     observer.patches.replace(sft.SFTTrainer, "log", booked(observer.clock, observer.gate, INDEX["logging"]))
     observer.facts["framework"] = "trl"
 
 
 def attach_kernels(observer: Observer, kernels: ModuleType) -> None:
-    """Book the public functions of a kernel module as loss."""
+    """Book the public functions and autograd functions of a kernel module as loss."""
+    loss = observer.part("loss")
     for name, member in list(vars(kernels).items()):
-        if inspect.isfunction(member) and member.__module__ == kernels.__name__ and not name.startswith("_"):
-            observer.patches.replace(kernels, name, observer.part("loss"))
+        if name.startswith("_") or getattr(member, "__module__", "") != kernels.__name__:
+            continue
+        if inspect.isfunction(member):
+            observer.patches.replace(kernels, name, loss)
+        elif inspect.isclass(member) and hasattr(member, "apply"):
+            observer.patches.replace(member, "apply", loss, inherited=True)
 
 
 ON_IMPORT = {

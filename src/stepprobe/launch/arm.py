@@ -27,14 +27,14 @@ def arm(folder: str) -> Observer:
     """Prepare the observation of this process; the evidence goes to ``folder``."""
     limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), os.environ.get("STEPPROBE_WARMUP", "auto"))
     observer = Observer(folder, limit)
+    observer.tell = lambda stage: tell(folder, stage)
     sampler = Sampler(observer)
     observer.on_begin.append(sampler.start)
     observer.on_begin.append(lambda: _collect(observer))
-    observer.on_begin.append(lambda: tell(folder, "step"))
     os.register_at_fork(after_in_child=observer.go_inert)
     atexit.register(_end, observer, sampler)
     AfterImport({name: _after(observer, name, action) for name, action in adapters.actions().items()}).install()
-    tell(folder, "python")
+    observer.tell("python")
     return observer
 
 

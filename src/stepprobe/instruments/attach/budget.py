@@ -23,6 +23,8 @@ ALWAYS_DETAILED = frozenset({1, 2})
 LEAST_EARLY, LEAST, EARLY_STEPS = 0.10, 0.02, 100
 """Smallest chance of a step to be observed in detail, in the first ``EARLY_STEPS`` steps and later."""
 SCHEMA = 1
+EVENTS_OF_A_PART = 4
+"""Events of the clock that one call of a hooked part makes: begin, end, enter its backward, leave it."""EVENTS_OF_A_SYNC = 2
 VERSIONS_OF = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "lightning", "deepspeed", "numpy")
 
 
@@ -30,7 +32,7 @@ class Budget:
     """Decides which steps are observed in detail, and says what each step's hooks cost."""
 
     def __init__(self) -> None:
-        self.unit_cost_ns: dict[str, float] = {"event": 1000.0, "marker": 1500.0}
+        self.unit_cost_ns: dict[str, float] = {"event": 0.0, "part": 0.0, "sync": 0.0}
         self.forced = {"always": True, "never": False}.get(os.environ.get("STEPPROBE_DETAIL", ""))
         self._cost = {False: 0.0, True: 0.0}
         self._seen = {False: 0, True: 0}
@@ -38,9 +40,15 @@ class Budget:
         # a sequence of our own: the user's random numbers are not touched, and no rhythm of theirs is met
         self._random = 0x2545F491
 
-    def cost_of(self, events: int, counters: dict[str, int]) -> int:
-        """Return what hooks that do not time themselves cost in a step, in ns."""
-        return int(events * self.unit_cost_ns["event"] + counters.get("_markers", 0) * self.unit_cost_ns["marker"])
+    def cost_of(self, events: int, parts: int, syncs: int) -> int:
+        """Return what hooks that do not time themselves cost in a step, in ns.
+
+        ``events`` are all events of the clock, ``parts`` the calls of hooked parts of the model, ``syncs`` the
+        synchronising calls; the unit costs of the latter two hold their own events.
+        """
+        others = max(0, events - EVENTS_OF_A_PART * parts - EVENTS_OF_A_SYNC * syncs)
+        cost = self.unit_cost_ns
+        return int(others * cost["event"] + parts * cost["part"] + syncs * cost["sync"])
 
     def learn(self, detail: bool, cost_ns: int, wall_ns: int) -> None:
         """Take note of what a step cost and how long it was."""
@@ -83,16 +91,15 @@ class Budget:
         clock, gate = StackClock(), Gate()
         gate.open = True
         wrapped = booked(clock, gate, 0)(_nothing)
-        pair = _cold(wrapped) - _cold(_nothing)
-        mark = _cold(lambda: clock.mark(0))
-        self.unit_cost_ns = {"event": max(pair, 0.0) / 2, "marker": max(mark, 0.0)}
+        pair = cold_ns(wrapped) - cold_ns(_nothing)
+        self.unit_cost_ns["event"] = max(pair, 0.0) / 2
 
 
 def _nothing() -> None:
     return None
 
 
-def _cold(function: Callable[[], Any], repeats: int = 60) -> float:
+def cold_ns(function: Callable[[], Any], repeats: int = 60) -> float:
     """Return the median ns of one call of ``function`` that finds the caches full of other things."""
     others = bytearray(2 << 20)
     stale = memoryview(others)

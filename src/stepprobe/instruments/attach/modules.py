@@ -5,6 +5,7 @@ full backward hook (it breaks operations in place). The backward pass is split b
 a part returned: when autograd reaches it, the backward of that part begins.
 """
 
+import time
 import weakref
 from collections.abc import Callable
 from threading import get_ident
@@ -43,7 +44,7 @@ class ModuleHooks:
         self._handles: list[Any] = []
         self._enter = {part: self._entering(_BACKWARD[part]) for part in FORWARD_PARTS}
         self._leave: dict[tuple[int, int], Callable[..., None]] = {}
-        self._pairs = {part: self._hooks_for(part) for part in FORWARD_PARTS}
+        self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
         observer.on_detail.append(self._set_detail)
 
     # -- the root -----------------------------------------------------------------------------------------------
@@ -75,11 +76,16 @@ class ModuleHooks:
             return
         observer.forward_depth += 1
         if observer.forward_depth == 1 and not observer.backward_depth:
-            observer.count("forwards")
-            if not training:
-                observer.count("no_grad_forwards")
-            self._batches.forward(args, kwargs)
+            self._count_forward(training, args, kwargs)
         self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
+
+    def _count_forward(self, training: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        begin = time.perf_counter_ns()
+        self._observer.count("forwards")
+        if not training:
+            self._observer.count("no_grad_forwards")
+        self._batches.forward(args, kwargs)
+        self._observer.add_cost(time.perf_counter_ns() - begin)
 
     def _root_ended(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         if self._compiling() or not self._depths or not self._gate.open or get_ident() != self._clock.owner:
@@ -103,7 +109,8 @@ class ModuleHooks:
                 self._handles.append(module.register_forward_pre_hook(begins, prepend=True))
                 self._handles.append(module.register_forward_hook(ended, always_call=True, with_kwargs=True))
 
-    def _hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
+    def hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return the hooks that go before and behind the forward of a part."""
         observer, clock, gate, depths = self._observer, self._clock, self._gate, self._depths
         account = _FORWARD[part]
 
@@ -114,6 +121,7 @@ class ModuleHooks:
         def ended(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             if depths and gate.open and not self._compiling() and get_ident() == clock.owner:
                 clock.pop_to(depths.pop())
+                observer.parts += 1
                 self.mark_backward(part, output, args or kwargs.get("hidden_states"))
 
         return begins, ended
@@ -140,6 +148,7 @@ class ModuleHooks:
                 finally:
                     clock.pop_to(depth)
                 if detail:
+                    observer.parts += 1
                     self.mark_backward(part, output, args)
                 return output
 
@@ -190,12 +199,10 @@ class ModuleHooks:
         if leaving_to is None:
             return
         leaving_to.register_prehook(self._enter[part])
-        self._observer.count("_markers")
         arrived = getattr(self._first(inputs), "grad_fn", None)
         if arrived is not None and arrived is not leaving_to:
             around = _BACKWARD_OF.get(self._clock.stack[-1], BACKWARD_OTHER)
             arrived.register_prehook(self._leaving(_BACKWARD[part], around))
-            self._observer.count("_markers")
 
     def _entering(self, account: int) -> Callable[..., None]:
         observer, clock = self._observer, self._clock

@@ -38,6 +38,8 @@ class Observer:
         self.budget = Budget()
         self.facts: dict[str, Any] = {}
         self.counters: dict[str, int] = {}
+        self.parts = 0
+        """Calls of hooked parts of the model in this step."""
         self.on_detail: list[Callable[[bool], None]] = []
         """Called with True before a step in detail, with False before one without."""
         self.on_begin: list[Callable[[], None]] = []
@@ -51,6 +53,8 @@ class Observer:
         """Decorator that books a function as a part of the forward pass; PyTorch's adapter puts the real one here."""
         self.batch_loaded: Callable[[Any], None] = lambda _: None
         """Called with each batch that a loader gave."""
+        self.tell: Callable[[str], None] = lambda _: None
+        """Called with the name of each stage that this process reaches for the first time."""
         self.backward_depth = 0
         self.forward_depth = 0
         self.optimizers = 0
@@ -190,6 +194,7 @@ class Observer:
         if self._recorder is None:
             self._open()
         self.counters = {}
+        self.parts = 0
         self._stepped = self._fetched = False
         self._optimizer_depth = 0
         self._set_detail(self.budget.detail_next(self._index))
@@ -207,6 +212,7 @@ class Observer:
         wall, cpu = clock.cut() if end == "boundary" else clock.take()
         self._write_step(wall, cpu, events, end)
         self.counters = {}
+        self.parts = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index))
         spent = time.perf_counter_ns() - clock.wall_at
@@ -221,11 +227,10 @@ class Observer:
         for account, spent, busy in zip(BOOKED, wall, cpu, strict=True):
             if spent:
                 accounts[account] = (spent, max(0, spent - busy))
-        cost = self._own_ns + self.budget.cost_of(events, self.counters)
+        cost = self._own_ns + self.budget.cost_of(events, self.parts, self.counters.get("syncs", 0))
         total_ns = self.clock.wall_at - self._begin_wall
         total_cpu = self.clock.cpu_at - self._begin_cpu
         self.budget.learn(self.detail, cost, total_ns)
-        self.counters.pop("_markers", None)
         record = {
             "index": self._index,
             "start_ns": self._begin_wall - self._origin,
@@ -271,6 +276,7 @@ class Observer:
         path = os.path.join(self._folder, f"steps-rank{rank}-pid{os.getpid()}.jsonl")
         self._recorder = Recorder(path, full_steps=max(256, 4096 // max(world, 1)))
         self._origin = time.perf_counter_ns()
+        self.tell("step")
         for begin in self.on_begin:
             begin()
         self._recorder.write("header", self.budget.header(rank, world))

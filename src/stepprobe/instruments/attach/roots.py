@@ -68,6 +68,8 @@ class RootFinder:
     def _arm(self, optimizer: Any) -> None:
         observer = self._observer
         observer.optimizers += 1
+        if observer.optimizers == 1:
+            observer.tell("optimizer")
         observer.facts["optimizer"] = type(optimizer).__name__
         for option in ("foreach", "fused"):
             if optimizer.defaults.get(option) is not None:

@@ -1,5 +1,6 @@
 """Cumulative tables by place: synchronising calls, stack samples, input shapes, the framework's own rates."""
 
+import sysconfig
 from types import CodeType
 from typing import Any
 
@@ -8,6 +9,7 @@ LIMIT = {"syncs": 512, "samples": 2048, "shapes": 8192}
 SHOWN = {"syncs": 100, "samples": 200, "shapes": 64}
 """Places written, most frequent first."""
 OTHERS = "(other places)"
+_STDLIB = sysconfig.get_path("stdlib") + "/"
 
 
 class Sites:
@@ -69,7 +71,7 @@ class Sites:
 
 def shorten(path: str) -> str:
     """Return a path as people know it: from the package on for libraries, as given for their own files."""
-    for root in ("/site-packages/", "/dist-packages/"):
+    for root in ("/site-packages/", "/dist-packages/", _STDLIB):
         if root in path:
             return path.rpartition(root)[2]
     return path

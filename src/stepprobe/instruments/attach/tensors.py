@@ -23,13 +23,14 @@ def watch(observer: Observer, torch: ModuleType) -> None:
     compiling = torch.compiler.is_compiling
     for account, names in (("sync", SYNC), ("d2h", D2H)):
         for name in names:
-            wrap = _counted(observer, compiling, name.strip("_"), INDEX[account])
+            wrap = counted(observer, compiling, name.strip("_"), INDEX[account])
             observer.patches.replace(torch.Tensor, name, wrap, inherited=True)
     for name in H2D:
         observer.patches.replace(torch.Tensor, name, _to_device(observer, compiling), inherited=True)
 
 
-def _counted(observer: Observer, compiling: Callable[[], bool], operation: str, account: int) -> Callable[[Any], Any]:
+def counted(observer: Observer, compiling: Callable[[], bool], operation: str, account: int) -> Callable[[Any], Any]:
+    """Return a decorator that counts a method of tensors by the line that calls it, and books its time."""
     clock, gate, sites = observer.clock, observer.gate, observer.sites
     now = time.perf_counter_ns
 
