@@ -24,7 +24,8 @@ LEAST_EARLY, LEAST, EARLY_STEPS = 0.10, 0.02, 100
 """Smallest chance of a step to be observed in detail, in the first ``EARLY_STEPS`` steps and later."""
 SCHEMA = 1
 EVENTS_OF_A_PART = 4
-"""Events of the clock that one call of a hooked part makes: begin, end, enter its backward, leave it."""EVENTS_OF_A_SYNC = 2
+"""Events of the clock that one call of a hooked part makes: begin, end, enter its backward, leave it."""
+EVENTS_OF_A_SYNC = 2
 VERSIONS_OF = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "lightning", "deepspeed", "numpy")
 
 
