@@ -17,7 +17,7 @@ from stepprobe.instruments.attach.clock import StackClock
 from stepprobe.instruments.attach.patches import Gate, booked
 
 SHARE = 0.008
-"""Part of the step's time that hooks may take on average."""
+"""Part of the step's CPU time that hooks may take on average."""
 ALWAYS_DETAILED = frozenset({1, 2})
 """Early steps that are observed in detail whatever it costs: they tell what detail costs."""
 LEAST_EARLY, LEAST, EARLY_STEPS = 0.10, 0.02, 100
@@ -37,7 +37,7 @@ class Budget:
         self.forced = {"always": True, "never": False}.get(os.environ.get("STEPPROBE_DETAIL", ""))
         self._cost = {False: 0.0, True: 0.0}
         self._seen = {False: 0, True: 0}
-        self._wall = 0.0
+        self._cpu = 0.0
         # a sequence of our own: the user's random numbers are not touched, and no rhythm of theirs is met
         self._random = 0x2545F491
 
@@ -51,11 +51,11 @@ class Budget:
         cost = self.unit_cost_ns
         return int(others * cost["event"] + parts * cost["part"] + syncs * cost["sync"])
 
-    def learn(self, detail: bool, cost_ns: int, wall_ns: int) -> None:
-        """Take note of what a step cost and how long it was."""
+    def learn(self, detail: bool, cost_ns: int, cpu_ns: int) -> None:
+        """Take note of what a step cost and how much work it was: preemption must not look like room for more."""
         seen = self._seen[detail] = min(self._seen[detail] + 1, 20)
         self._cost[detail] += (cost_ns - self._cost[detail]) / seen
-        self._wall += (wall_ns - self._wall) / min(sum(self._seen.values()), 20)
+        self._cpu += (cpu_ns - self._cpu) / min(sum(self._seen.values()), 20)
 
     def detail_next(self, index: int) -> bool:
         """Return whether the step to come is to be observed in detail."""
@@ -66,7 +66,7 @@ class Budget:
         extra = self._cost[True] - self._cost[False]
         if not self._seen[True] or extra <= 0:
             return index > 0
-        affordable = (SHARE * self._wall - self._cost[False]) / extra
+        affordable = (SHARE * self._cpu - self._cost[False]) / extra
         least = LEAST_EARLY if index < EARLY_STEPS else LEAST
         self._random = (1103515245 * self._random + 12345) & 0x7FFFFFFF
         return self._random / 0x7FFFFFFF < max(least, affordable)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from threading import get_ident
+from typing import NamedTuple
 
 from stepprobe.model.accounts import BOOKED
 
@@ -11,6 +12,18 @@ INDEX = {account: index for index, account in enumerate(BOOKED)}
 
 UNATTRIBUTED = INDEX["unattributed"]
 _ZEROS = [0] * len(BOOKED)
+
+
+class Books(NamedTuple):
+    """What was booked between two cuts. The lists go by account position; the rest is ns on the clocks."""
+
+    wall: list[int]
+    cpu: list[int]
+    begin_wall: int
+    end_wall: int
+    begin_cpu: int
+    end_cpu: int
+    events: int
 
 
 class StackClock:
@@ -23,7 +36,20 @@ class StackClock:
     booked, and the owner, which did not run, is seen as off the CPU.
     """
 
-    __slots__ = ("_cpu_now", "_now", "backwards", "cpu", "cpu_at", "events", "owner", "stack", "wall", "wall_at")
+    __slots__ = (
+        "_cpu_now",
+        "_now",
+        "backwards",
+        "begin_cpu",
+        "begin_wall",
+        "cpu",
+        "cpu_at",
+        "events",
+        "owner",
+        "stack",
+        "wall",
+        "wall_at",
+    )
 
     def __init__(
         self, now: Callable[[], int] = time.perf_counter_ns, cpu_now: Callable[[], int] = time.thread_time_ns
@@ -36,8 +62,8 @@ class StackClock:
         self.backwards = 0
         self.events = 0
         self.owner = get_ident()
-        self.wall_at = now()
-        self.cpu_at = cpu_now()
+        self.begin_wall = self.wall_at = now()
+        self.begin_cpu = self.cpu_at = cpu_now()
 
     def push(self, account: int) -> int:
         """Enter an account; return the depth to hand to ``pop_to``."""
@@ -63,18 +89,23 @@ class StackClock:
         self._book(self.stack[-1])
         self.stack[0] = account
 
-    def cut(self) -> tuple[list[int], list[int]]:
-        """Close the books: return (wall, cpu) ns by account position since the last cut, and begin new ones."""
+    def cut(self) -> Books:
+        """Close the books now, and begin new ones."""
         self._book(self.stack[-1])
         return self.take()
 
-    def take(self) -> tuple[list[int], list[int]]:
+    def take(self) -> Books:
         """Close the books at the last event instead of now."""
-        books = self.wall, self.cpu
-        self.wall = _ZEROS.copy()
-        self.cpu = _ZEROS.copy()
+        fresh_wall, fresh_cpu = _ZEROS.copy(), _ZEROS.copy()
+        # from here to the last read nothing is allocated: the collector, which is booked too, cannot come between
+        wall, cpu, end_wall, end_cpu, events = self.wall, self.cpu, self.wall_at, self.cpu_at, self.events
+        self.wall = fresh_wall
+        self.cpu = fresh_cpu
         self.events = 0
-        return books
+        begin_wall, begin_cpu = self.begin_wall, self.begin_cpu
+        self.begin_wall = end_wall
+        self.begin_cpu = end_cpu
+        return Books(wall, cpu, begin_wall, end_wall, begin_cpu, end_cpu, events)
 
     def restart(self) -> None:
         """Forget what was booked and let time begin now, on this thread, with nothing open."""
@@ -87,11 +118,11 @@ class StackClock:
     def _book(self, top: int) -> None:
         now = self._now()
         elapsed = now - self.wall_at
-        if elapsed < 0:
+        if elapsed >= 0:
+            self.wall[top] += elapsed
+            self.wall_at = now
+        else:
             self.backwards += 1
-            elapsed = 0
-        self.wall[top] += elapsed
-        self.wall_at = now
         self.events += 1
         if get_ident() == self.owner:
             cpu = self._cpu_now()

@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import Any
 
 from stepprobe.instruments.attach.budget import Budget
-from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, StackClock
+from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, Books, StackClock
 from stepprobe.instruments.attach.patches import Gate, Patches
 from stepprobe.instruments.attach.recorder import Recorder
 from stepprobe.instruments.attach.sites import Sites
@@ -69,7 +69,7 @@ class Observer:
         self._trains_in_eval = False
         self._optimizer_depth = 0
         self._own_ns = 0
-        self._begin_wall = self._begin_cpu = self._origin = 0
+        self._origin = 0
         self._written_facts: dict[str, Any] = {}
         self._sites_due_ns = 0
         self._notes: set[str] = set()
@@ -199,7 +199,6 @@ class Observer:
         self._optimizer_depth = 0
         self._set_detail(self.budget.detail_next(self._index))
         self.clock.restart()
-        self._begin_wall, self._begin_cpu = self.clock.wall_at, self.clock.cpu_at
         self._own_ns = 0
         self.running = self.gate.open = True
 
@@ -208,41 +207,37 @@ class Observer:
         if self._optimizer_depth:  # its step raised: the post hook never came
             clock.pop_to(self._optimizer_depth)
             self._optimizer_depth = 0
-        events = clock.events
-        wall, cpu = clock.cut() if end == "boundary" else clock.take()
-        self._write_step(wall, cpu, events, end)
+        books = clock.cut() if end == "boundary" else clock.take()
+        self._write_step(books, end)
         self.counters = {}
         self.parts = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index))
-        spent = time.perf_counter_ns() - clock.wall_at
-        self._begin_wall, self._begin_cpu = clock.wall_at, clock.cpu_at
-        self._own_ns = spent
+        self._own_ns = time.perf_counter_ns() - books.end_wall
         if self._limit is not None and self._index >= self._limit and end == "boundary":
             self._stop()
 
-    def _write_step(self, wall: list[int], cpu: list[int], events: int, end: str) -> None:
+    def _write_step(self, books: Books, end: str) -> None:
         assert self._recorder is not None
         accounts = {}
-        for account, spent, busy in zip(BOOKED, wall, cpu, strict=True):
+        for account, spent, busy in zip(BOOKED, books.wall, books.cpu, strict=True):
             if spent:
                 accounts[account] = (spent, max(0, spent - busy))
-        cost = self._own_ns + self.budget.cost_of(events, self.parts, self.counters.get("syncs", 0))
-        total_ns = self.clock.wall_at - self._begin_wall
-        total_cpu = self.clock.cpu_at - self._begin_cpu
-        self.budget.learn(self.detail, cost, total_ns)
+        cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
+        cpu_ns = books.end_cpu - books.begin_cpu
+        self.budget.learn(self.detail, cost, cpu_ns)
         record = {
             "index": self._index,
-            "start_ns": self._begin_wall - self._origin,
-            "wall_ns": total_ns,
-            "cpu_ns": total_cpu,
+            "start_ns": books.begin_wall - self._origin,
+            "wall_ns": books.end_wall - books.begin_wall,
+            "cpu_ns": cpu_ns,
             "self_ns": cost,
             "detail": self.detail,
             "accounts": accounts,
             "counters": self.counters,
             "end": end,
         }
-        self._recorder.step(record, self.clock.wall_at)
+        self._recorder.step(record, books.end_wall)
         self._index += 1
         self._write_changes()
 
