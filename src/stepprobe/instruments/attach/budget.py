@@ -16,7 +16,7 @@ from typing import Any
 from stepprobe.instruments.attach.clock import StackClock
 from stepprobe.instruments.attach.patches import Gate, booked
 
-SHARE = 0.008
+SHARE = 0.005
 """Part of the step's CPU time that hooks may take on average."""
 ALWAYS_DETAILED = frozenset({1, 2})
 """Early steps that are observed in detail whatever it costs: they tell what detail costs."""
