@@ -6,20 +6,20 @@ from math import isfinite
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import MISSING, amount, gain, interval, percent, spans_zero
+from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, percent, spans_zero
 
 
 def cost(finding: Finding) -> str:
     """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``."""
-    said = f"{amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)} % of it"
+    said = f"{amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)}{NBSP}% of it"
     ends = interval(finding.cost)
-    return f"{said} (95 %: {ends} {finding.cost.unit})" if ends else said
+    return f"{said} (95{NBSP}%: {ends}{NBSP}{finding.cost.unit})" if ends else said
 
 
 def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     """Return what the remedy should save, how sure that is, and what it cannot touch."""
     ends = interval(remedy.predicted)
-    between = f"95 %: {ends} ms" if ends else ""
+    between = f"95{NBSP}%: {ends}{NBSP}ms" if ends else ""
     if spans_zero(remedy.predicted):
         said = f"undecided: {amount(remedy.predicted.value, 'ms')} per step ({between}, spans zero)"
     else:
@@ -33,7 +33,7 @@ def outcome(remedy: Remedy, wall: Estimate | None) -> str:
     if remedy.outcome is None:
         return ""
     ends = interval(remedy.outcome)
-    between = f" (95 %: {ends} ms)" if ends else ""
+    between = f" (95{NBSP}%: {ends}{NBSP}ms)" if ends else ""
     if spans_zero(remedy.outcome):
         return f"measured: undecided, {amount(remedy.outcome.value, 'ms')} saved{between}"
     return f"measured: saved {amount(remedy.outcome.value, 'ms')} per step, {gain(remedy.outcome, wall)}{between}"

@@ -8,15 +8,17 @@ from stepprobe.model.report import Cell
 
 _UNIT_WORDS = {"1": "", "count": "", "count/step": "per step", "steps": "steps"}
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+NBSP = "\N{NO-BREAK SPACE}"
+"""Stands between a number and its unit, so that a line never breaks there."""
 MISSING = "–"
 """Stands for a number that is absent or is not a number."""
 
 
 def decimals(size: float, digits: int = 4) -> int:
-    """Return how many decimals (at most 4) show a number of this size with so many significant digits."""
+    """Return how many decimals (at most 9) show a number of this size with so many significant digits."""
     if not math.isfinite(size) or size == 0:
         return 0
-    return min(4, max(0, digits - 1 - math.floor(math.log10(abs(size)))))
+    return min(9, max(0, digits - 1 - math.floor(math.log10(abs(size)))))
 
 
 def number(value: float | None, places: int) -> str:
@@ -44,7 +46,7 @@ def size(count: float) -> str:
     power = 0
     while abs(count) >= 1024 and power < len(_BINARY) - 1:
         count, power = count / 1024, power + 1
-    return f"{number(count, 0 if power == 0 else 1)} {_BINARY[power]}"
+    return f"{number(count, 0 if power == 0 else 1)}{NBSP}{_BINARY[power]}"
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -54,9 +56,9 @@ def amount(value: float | None, unit: str) -> str:
     if unit == "bytes":
         return size(value)
     if unit == "1":
-        return percent(value) + " %" if -1 <= value <= 1 else number(value, 2)
+        return f"{percent(value)}{NBSP}%" if -1 <= value <= 1 else number(value, 2)
     places = 0 if float(value).is_integer() and unit != "ms" else decimals(value, 4 if abs(value) >= 100 else 3)
-    return f"{number(value, places)} {_UNIT_WORDS.get(unit, unit)}".rstrip()
+    return f"{number(value, places)}{NBSP}{_UNIT_WORDS.get(unit, unit)}".rstrip()
 
 
 def has_interval(estimate: Estimate) -> bool:
@@ -66,15 +68,20 @@ def has_interval(estimate: Estimate) -> bool:
 
 
 def interval(estimate: Estimate) -> str:
-    """Return ``low to high`` in the estimate's unit, with digits that tell the ends apart; empty where there is none."""
+    """Return ``low to high`` with digits that tell the ends apart; empty where there is no interval."""
     if not has_interval(estimate) or estimate.low is None or estimate.high is None:
         return ""
-    scale = 100 if estimate.unit == "1" and abs(estimate.high) <= 1 else 1
-    low, high = scale * estimate.low, scale * estimate.high
-    if estimate.unit == "bytes":
-        return f"{size(low)} to {size(high)}"
+    low, high = estimate.low, estimate.high
     places = min(decimals(max(abs(low), abs(high)), 5), max(0, 1 - math.floor(math.log10(high - low))))
     return f"{number(low, places)} to {number(high, places)}"
+
+
+def figure(estimate: Estimate) -> str:
+    """Return the value in the estimate's own unit, for the table of figures: four significant digits, counts exact."""
+    counted = (
+        estimate.unit not in ("ms", "s", "1") and math.isfinite(estimate.value) and float(estimate.value).is_integer()
+    )
+    return number(estimate.value, 0 if counted else decimals(estimate.value))
 
 
 def spans_zero(estimate: Estimate) -> bool:
@@ -89,13 +96,13 @@ def gain(saved: Estimate, wall: Estimate | None) -> str:
     if spans_zero(saved):
         return "undecided"
     if wall is None or not wall.value > 0:
-        return f"{_signed(-saved.value, decimals(saved.value))} ms"
+        return f"{_signed(-saved.value, decimals(saved.value, 3))}{NBSP}ms"
     change = -100 * saved.value / wall.value
     if not has_interval(saved) or saved.low is None or saved.high is None:
-        return f"{_signed(change, 0 if abs(change) >= 10 else 1)} %"
+        return f"{_signed(change, 0 if abs(change) >= 10 else 1)}{NBSP}%"
     side = 100 * max(saved.high - saved.value, saved.value - saved.low) / wall.value
     places = 0 if side >= 1 or abs(change) >= 20 else 1
-    return f"{_signed(change, places)} % ± {number(max(side, 10.0**-places), places)}"
+    return NBSP.join((_signed(change, places), "%", "±", number(max(side, 10.0**-places), places)))
 
 
 def _signed(value: float, places: int) -> str:
@@ -117,5 +124,5 @@ def _cell(cell: Cell, unit: str, places: int) -> str:
     if cell is None or not math.isfinite(cell):
         return MISSING
     if unit == "1":
-        return percent(cell) + " %"
+        return f"{percent(cell)}{NBSP}%"
     return size(cell) if unit == "bytes" else number(cell, places)

@@ -9,6 +9,7 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report, Verdict
 from stepprobe.report import findings as words
 from stepprobe.report.ledger import OFF_CPU_MARK, off_cpu
+from stepprobe.report.numbers import NBSP, spans_zero
 from stepprobe.report.terminal_tables import ledger, table
 from stepprobe.report.text import visible
 
@@ -44,7 +45,7 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
         for element in part(report, console.width):
             console.print(element, soft_wrap=isinstance(element, str | Text))
     written = console.file.getvalue() if isinstance(console.file, StringIO) else ""
-    return "\n".join(line.rstrip() for line in written.splitlines()).strip("\n") + "\n"
+    return "\n".join(line.rstrip() for line in written.replace(NBSP, " ").splitlines()).strip("\n") + "\n"
 
 
 def _console(width: int, color: bool) -> "Console":
@@ -125,7 +126,7 @@ def _finding(report: Report, number: int, finding: Finding, width: int) -> Itera
     yield _text(f"costs {words.cost(finding)}", width, indent=4)
     for remedy in finding.remedies:
         yield _text(f"→ {visible(remedy.action)}", width, indent=4, hanging=2)
-        style = "dim" if words.spans_zero(remedy.predicted) else "green"
+        style = "dim" if spans_zero(remedy.predicted) else "green"
         yield _text(words.prediction(remedy, wall), width, style, indent=6)
         if measured := words.outcome(remedy, wall):
             yield _text(measured, width, "bold green", indent=6)

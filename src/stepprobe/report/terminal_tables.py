@@ -25,36 +25,31 @@ _NARROWEST_TEXT = 12
 def bar(part: float, cells: int) -> str:
     """Return a bar of ``part`` (0..1) of ``cells`` columns, to an eighth of a column; never empty above zero."""
     eighths = round(min(1.0, max(0.0, part)) * cells * 8)
-    if part > 0:
+    if part > 0 and cells > 0:
         eighths = max(eighths, 1)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
 def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
-    """Yield the ledger with its bars and the wall row."""
+    """Yield the ledger with its bars and the wall row; a narrow terminal drops advice, then gains, then bars."""
     from rich.padding import Padding
     from rich.text import Text
 
     rows, wall = lines(report), wall_ms(report)
-    places, cells = decimals(wall), 5 if width < 100 else 16
+    places = decimals(wall)
+    cells = 0 if width < 56 else 5 if width < 100 else 16
     gains = [_gain(line, report.figures.get("step.wall")) for line in rows]
-    advised, gainful = any(line.finding or line.where for line in rows), any(gains)
-    room = (
-        width
-        - 2
-        - max((len(line.label) for line in rows), default=0)
-        - len(number(wall, places))
-        - 5
-        - cells
-        - 1
-        - 10
-        - 5 * _GAP
-    )
+    numbers = max((len(line.label) for line in rows), default=0) + len(number(wall, places)) + 5 + 2 * _GAP
+    room = width - 2 - numbers - cells - 1 - 10 - 3 * _GAP
+    advised = room >= _NARROWEST_TEXT and any(line.finding or line.where for line in rows)
+    gainful = width >= 66 and any(gains)
     largest = max((line.share for line in rows), default=0.0) or 1.0
     drawn = _grid(width if advised else None)
-    drawn.add_column("where", footer=Text("wall", "bold"), no_wrap=True, overflow="ellipsis", min_width=16)
-    drawn.add_column("ms", footer=Text(number(wall, places), "bold"), justify="right", no_wrap=True)
-    drawn.add_column("%", footer=Text(percent(1.0), "bold"), justify="right", no_wrap=True)
+    drawn.add_column("where", footer=Text("wall", "bold"), no_wrap=True, overflow="ellipsis", max_width=width - 18)
+    drawn.add_column(
+        "ms", footer=Text(number(wall, places), "bold"), justify="right", min_width=len(number(wall, places))
+    )
+    drawn.add_column("%", footer=Text(percent(1.0), "bold"), justify="right", min_width=5)
     drawn.add_column("", no_wrap=True, width=cells + 1)
     if advised:
         drawn.add_column("what to do", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -62,9 +57,9 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
         drawn.add_column("would gain", justify="right", no_wrap=True)
     for line, gained in zip(rows, gains, strict=True):
         style = "bold" if line.finding else "dim" if line.family == "unattributed" else ""
-        mark = Text(bar(line.share / largest, cells), "blue")
-        mark.append(OFF_CPU_MARK if line.off_cpu is not None else "", "magenta")
-        told = [Text(line.label, style), Text(number(line.ms, places)), Text(percent(line.share)), mark]
+        told = [Text(line.label, style), Text(number(line.ms, places)), Text(percent(line.share))]
+        told.append(Text(bar(line.share / largest, cells), "blue"))
+        told[-1].append(OFF_CPU_MARK if line.off_cpu is not None else "", "magenta")
         told += [_advice(line, room)] if advised else []
         told += [Text(gained, "green" if gained.startswith("−") else "dim")] if gainful else []
         drawn.add_row(*told)
@@ -87,7 +82,7 @@ def table(shown: Table, width: int) -> Iterable["RenderableType"]:
     widths = [max(map(len, [title, *cells])) for title, cells in zip(titles, columns, strict=True)]
     fitted = _fit(widths, textual, width - 2 - _GAP * len(widths))
     if fitted is None:
-        yield from _records(titles, columns)
+        yield from _records(titles, columns, width)
         return
     drawn = _grid(None, footer=False)
     for title, text, room in zip(titles, textual, fitted, strict=True):
@@ -129,7 +124,7 @@ def _advice(line: Line, room: int) -> "Text":
 
 
 def _near(where: str, room: int) -> str:
-    """Return ``file:line`` without its folders and function, pinched to ``room``; the list of findings has the whole."""
+    """Return ``file:line`` without its folders and function, pinched to ``room``."""
     place = visible(where).partition(" ")[0].rpartition("/")[2]
     return pinched(place, max(room, 1) if room < _ROOMY else _ROOMY)
 
@@ -155,13 +150,12 @@ def _fit(widths: list[int], textual: list[bool], room: int) -> list[int] | None:
     return fitted
 
 
-def _records(titles: list[str], columns: list[list[str]]) -> Iterable["RenderableType"]:
-    from rich.padding import Padding
+def _records(titles: list[str], columns: list[list[str]], width: int) -> Iterable["RenderableType"]:
     from rich.text import Text
 
-    label = max(map(len, titles))
-    for place in range(len(columns[0])):
-        for title, cells in zip(titles, columns, strict=True):
-            text = Text(title.ljust(label + _GAP), "dim").append(cells[place], "default")
-            yield Padding(text, (0, 0, 0, 2))
+    label = max(map(len, titles), default=0)
+    for place in range(len(columns[0]) if columns else 0):
         yield Text("")
+        for title, cells in zip(titles, columns, strict=True):
+            text = Text("  " + title.ljust(label + _GAP), "dim")
+            yield text.append(pinched(cells[place], max(_NARROWEST_TEXT, width - label - _GAP - 2)), "default")
