@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Cell
@@ -23,7 +24,7 @@ def decimals(size: float, digits: int = 4) -> int:
 
 def number(value: float | None, places: int) -> str:
     """Return ``value`` with thousands separators and exactly ``places`` decimals."""
-    if value is None or not math.isfinite(value):
+    if not is_number(value):
         return MISSING
     written = f"{value:,.{places}f}"
     if written.startswith("-"):
@@ -33,7 +34,7 @@ def number(value: float | None, places: int) -> str:
 
 def percent(share: float | None, places: int = 1) -> str:
     """Return a share (0..1) in percent, without the sign; a share too small to show reads ``<0.1``."""
-    if share is None or not math.isfinite(share):
+    if not is_number(share):
         return MISSING
     smallest = 10.0**-places
     if 0 < 100 * share < smallest / 2:
@@ -51,7 +52,7 @@ def size(count: float) -> str:
 
 def amount(value: float | None, unit: str) -> str:
     """Return one number with its unit, each with the digits that its own size deserves."""
-    if value is None or not math.isfinite(value):
+    if not is_number(value):
         return MISSING
     if unit == "bytes":
         return size(value)
@@ -61,10 +62,14 @@ def amount(value: float | None, unit: str) -> str:
     return f"{number(value, places)}{NBSP}{_UNIT_WORDS.get(unit, unit)}".rstrip()
 
 
+def is_number(value: float | None) -> TypeGuard[float]:
+    """Tell whether there is a number to draw: not absent, not infinite, not NaN."""
+    return value is not None and math.isfinite(value)
+
+
 def has_interval(estimate: Estimate) -> bool:
     """Tell whether the estimate was sampled and knows how sure it is."""
-    low, high = estimate.low, estimate.high
-    return low is not None and high is not None and math.isfinite(low) and math.isfinite(high) and low < high
+    return is_number(estimate.low) and is_number(estimate.high) and estimate.low < estimate.high
 
 
 def interval(estimate: Estimate) -> str:
