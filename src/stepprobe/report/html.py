@@ -92,9 +92,9 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
     except ImportError:
         return (), (NO_CHARTS,)
     cut = (
-        f"Chart “{chart.title}” draws the first {charts.MOST_VALUES:,} of {len(chart.values):,} values."
+        f"Chart “{chart.title}”: {left_out:,} of {len(chart.values):,} values are not drawn (no number, or too many)."
         for chart in report.charts
-        if len(chart.values) > charts.MOST_VALUES
+        if (left_out := charts.omitted(chart))
     )
     return drawn, tuple(cut)
 
