@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.fakes.reports import REPORTS
 from stepprobe.report import html
+from tests.fakes.reports import REPORTS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
@@ -111,7 +111,9 @@ class Browser:
         return [event for event in self.events if event["method"] in named]
 
     def requests(self):
-        sent = [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        sent = [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in sent if not url.startswith("data:")]
 
     def close(self):

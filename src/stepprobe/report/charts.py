@@ -1,5 +1,6 @@
 """Charts as Vega-Lite specs, and specs as inline SVG that takes its text colours from the page around it."""
 
+import re
 from typing import Any
 
 from stepprobe.model.report import Cell, Chart, Report
@@ -20,6 +21,10 @@ COLORS = ("#4f8fd6", "#d9822b", "#3f9d6b", "#a877c9", "#c95f6b", "#8a9199")
 LONGEST_LABEL = 28
 MOST_VALUES = 5000
 
+_PINCHED = "length(datum.label) > 28 ? slice(datum.label, 0, 9) + '…' + slice(datum.label, -18) : datum.label"
+"""Shortens what is read, not what is drawn: two long names that look alike stay two bars."""
+_TAG = re.compile(r"<[^<>]*>")
+_CLIP = re.compile(r'(?:(?<=id=")|(?<=\(#))clip\d+')
 _PARTS = ["on the CPU", "off the CPU"]
 _AUTOSIZE: Spec = {"type": "fit-x", "contains": "padding"}
 _CONFIG: Spec = {
@@ -49,7 +54,7 @@ def spec(chart: Chart) -> Spec:
     y: Spec = {"field": "y", "type": "quantitative", "title": _title(chart.y_title)}
     x: Spec = {"field": "x", "title": _title(chart.x_title)}
     if not numeric:
-        x |= {"type": "nominal", "sort": None}
+        x |= {"type": "nominal", "sort": None, "axis": {"labelExpr": _PINCHED}}
     elif chart.mark == "bar":
         x |= {"type": "ordinal", "axis": {"labelOverlap": True, "labelAngle": 0}}
     else:
@@ -57,7 +62,7 @@ def spec(chart: Chart) -> Spec:
     lying = chart.mark == "bar" and not numeric
     encoding: Spec = {"y": x, "x": y} if lying else {"x": x, "y": y}
     if chart.color is not None:
-        encoding["color"] = {"field": "color", "type": "nominal", "sort": None}
+        encoding["color"] = {"field": "color", "type": "nominal", "sort": None, "legend": {"labelExpr": _PINCHED}}
     drawing: Spec = {"data": {"values": values}, "mark": chart.mark, "encoding": encoding}
     return _framed(drawing, {"step": ROW} if lying else PLOT_HEIGHT)
 
@@ -88,15 +93,22 @@ def ledger_spec(report: Report) -> Spec:
     return _framed({"layer": [bars, whiskers]}, {"step": ROW})
 
 
-def svg(drawn: Spec) -> str:
-    """Return the spec as one ``<svg>`` element, drawn without network.
+def svg(drawn: Spec, name: str) -> str:
+    """Return the spec as one ``<svg>`` element, drawn without network; the same spec always gives the same text.
+
+    Args:
+        drawn: What to draw.
+        name: Sets the ids inside the drawing apart from those of other drawings on the page.
 
     Raises:
         ImportError: vl-convert-python is not installed.
     """
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(drawn, vl_version=VEGA_LITE, allowed_base_urls=[]))
+    written = str(vl_convert.vegalite_to_svg(drawn, vl_version=VEGA_LITE, allowed_base_urls=[]))
+    # Clips are numbered through the life of the process: count them anew.
+    clips = {clip: place for place, clip in enumerate(dict.fromkeys(re.findall(r'<clipPath id="(clip\d+)">', written)))}
+    return _TAG.sub(lambda tag: _CLIP.sub(lambda clip: f"{name}-clip{clips.get(clip[0], 0)}", tag[0]), written)
 
 
 def _framed(drawing: Spec, height: Spec | int) -> Spec:
@@ -117,5 +129,5 @@ def _title(text: str) -> str | None:
 
 def _shown(cell: Cell) -> Cell:
     if isinstance(cell, str):
-        return pinched(visible(cell), LONGEST_LABEL)
+        return visible(cell)
     return cell if is_number(cell) else None

@@ -25,7 +25,7 @@ def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     else:
         said = f"would save {amount(remedy.predicted.value, 'ms')} per step, {gain(remedy.predicted, wall)}"
         said += f" ({between})" if between else ""
-    return said + (f"; {amount(remedy.fixed.value, 'ms')} stay" if remedy.fixed is not None else "")
+    return said + (f"; {amount(remedy.fixed.value, 'ms')} stay either way" if remedy.fixed is not None else "")
 
 
 def outcome(remedy: Remedy, wall: Estimate | None) -> str:

@@ -72,6 +72,7 @@ def _environment() -> "Environment":
         finalize=finalized,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.globals["drawn_svg"] = Markup
     return environment
@@ -88,7 +89,10 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
     if not wanted:
         return (), ()
     try:
-        drawn = tuple(Picture(title=title, svg=charts.svg(spec), caption=caption) for title, caption, spec in wanted)
+        drawn = tuple(
+            Picture(title=title, svg=charts.svg(spec, f"chart{place}"), caption=caption)
+            for place, (title, caption, spec) in enumerate(wanted)
+        )
     except ImportError:
         return (), (NO_CHARTS,)
     cut = (

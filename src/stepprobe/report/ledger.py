@@ -31,6 +31,11 @@ FAMILIES = {
 """Families of accounts, in the order in which they are stacked, and the words for them."""
 
 
+def family(account: str) -> str:
+    """Return the family, a key of ``FAMILIES``, that an account belongs to."""
+    return _FAMILIES.get(account.partition(".")[0], "rest")
+
+
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One drawn row of the ledger."""
 
@@ -80,7 +85,7 @@ def lines(report: Report) -> tuple[Line, ...]:
         here = beside.get(row.account, [])
         line = Line(
             label=LABELS.get(row.account, row.account),
-            family=_FAMILIES.get(row.account.split(".")[0], "rest"),
+            family=family(row.account),
             ms=row.time.value,
             low=row.time.low,
             high=row.time.high,
@@ -100,17 +105,17 @@ def lines(report: Report) -> tuple[Line, ...]:
 
 def families(report: Report) -> tuple[Family, ...]:
     """Return the sums of the families that hold time, in stacking order."""
-    rows = [(_FAMILIES.get(row.account.split(".")[0], "rest"), row) for row in report.ledger]
+    members = {name: [row for row in report.ledger if family(row.account) == name] for name in FAMILIES}
     sums = (
         Family(
             name=name,
-            label=label,
-            ms=math.fsum(row.time.value for family, row in rows if family == name),
-            share=math.fsum(row.share for family, row in rows if family == name),
+            label=FAMILIES[name],
+            ms=math.fsum(row.time.value for row in rows),
+            share=math.fsum(row.share for row in rows),
         )
-        for name, label in FAMILIES.items()
+        for name, rows in members.items()
     )
-    return tuple(family for family in sums if family.ms > 0)
+    return tuple(summed for summed in sums if summed.ms > 0)
 
 
 def wall_ms(report: Report) -> float:

@@ -155,7 +155,8 @@ def _records(titles: list[str], columns: list[list[str]], width: int) -> Iterabl
 
     label = max(map(len, titles), default=0)
     for place in range(len(columns[0]) if columns else 0):
-        yield Text("")
+        if place:
+            yield Text("")
         for title, cells in zip(titles, columns, strict=True):
             text = Text("  " + title.ljust(label + _GAP), "dim")
             yield text.append(pinched(cells[place], max(_NARROWEST_TEXT, width - label - _GAP - 2)), "default")
