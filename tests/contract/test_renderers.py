@@ -66,6 +66,7 @@ def test_it_renders_the_same_text_twice_and_hides_nothing(name, renderer):
     assert written.endswith("\n")
     assert UNSEEN.findall(written) == []
     assert written.encode().decode() == written
+    assert (NBSP in written) <= (renderer == "html")
 
 
 @pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])

@@ -28,14 +28,20 @@ SCHEMES = ("light", "dark")
 WIDTHS = (375, 1280)
 
 FACTS = """(() => {
-  const style = getComputedStyle(document.body);
+  const under = e => {
+    const color = getComputedStyle(e).backgroundColor;
+    return e.parentElement && color === "rgba(0, 0, 0, 0)" ? under(e.parentElement) : color;
+  };
+  const written = [...document.querySelectorAll("body *")]
+    .filter(e => [...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.data.trim()))
+    .map(e => [getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], under(e), e.tagName + "." + e.className]);
   const reach = [...document.querySelectorAll("body *")]
     .filter(e => !e.closest(".scroll, .skip, .unseen, details:not([open]), svg"))
     .map(e => [e.getBoundingClientRect().right, e.tagName + "." + e.className]);
   return {
     width: innerWidth, overflow: document.documentElement.scrollWidth,
     beyond: reach.filter(([right]) => right > innerWidth + 0.5).map(([, name]) => name),
-    ink: style.color, paper: style.backgroundColor, dark: matchMedia("(prefers-color-scheme: dark)").matches,
+    written, paper: under(document.body), dark: matchMedia("(prefers-color-scheme: dark)").matches,
     scripts: document.scripts.length, loaded: performance.getEntriesByType("resource").map(e => e.name),
     headings: [...document.querySelectorAll("h1,h2,h3,h4,h5,h6")].map(e => +e.tagName[1]),
     unlabelled: [...document.querySelectorAll(".scroll")].filter(
@@ -167,7 +173,8 @@ def test_report_opens_silently_and_fits(browser, pages, tmp_path, name, width, s
     assert seen["scripts"] == 0
     assert (seen["overflow"], seen["beyond"]) == (width, [])
     assert seen["dark"] == (scheme == "dark")
-    assert contrast(seen["ink"], seen["paper"]) >= 7
+    assert len(seen["written"]) > 5
+    assert pale(seen) == []
     assert luminance(seen["paper"]) < 0.1 if scheme == "dark" else luminance(seen["paper"]) > 0.8
     assert seen["headings"][0] == 1
     assert all(after <= before + 1 for before, after in zip(seen["headings"], seen["headings"][1:], strict=False))
@@ -208,11 +215,15 @@ def test_every_stop_of_the_tab_key_is_visible(browser, pages):
         ("<script>console.error(1)</script>", lambda browser, seen: browser.complaints() and seen["scripts"]),
         ('<img src="http://127.0.0.1:9/x.png">', lambda browser, seen: browser.complaints()),
         ('<p style="width:500px">wide</p>', lambda browser, seen: seen["overflow"] > 375 and seen["beyond"]),
+        (
+            '<p style="color:#777">pale</p>',
+            lambda browser, seen: min(contrast(*text[:2]) for text in seen["written"]) < 4.5,
+        ),
         ("<h5>deep</h5>", lambda browser, seen: seen["headings"][-1] == 5),
     ],
 )
 def test_a_planted_fault_is_seen(browser, pages, fault, caught):
-    """What the test above looks for does show when it is there."""
+    """What the tests above look for does show when it is there."""
     page = pages / "planted.html"
     page.write_text((pages / "data_bound.html").read_text("utf-8").replace("</main>", f"{fault}</main>"), "utf-8")
     assert caught(browser, browser.open(page, 375, "light"))
@@ -223,6 +234,11 @@ def test_a_request_is_seen_where_no_policy_stops_it(browser, pages):
     page.write_text('<h1>x</h1><img src="http://127.0.0.1:9/x.png">', "utf-8")
     browser.open(page, 375, "light")
     assert browser.requests() == [page.as_uri(), "http://127.0.0.1:9/x.png"]
+
+
+def pale(seen):
+    """Text whose contrast is below what WCAG asks for (AA)."""
+    return [name for ink, paper, name in seen["written"] if contrast(ink, paper) < 4.5]
 
 
 def luminance(color):

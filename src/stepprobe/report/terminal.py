@@ -63,7 +63,6 @@ def _console(width: int, color: bool) -> "Console":
         soft_wrap=False,
         legacy_windows=False,
         force_jupyter=False,
-        _environ={},
     )
 
 

@@ -114,7 +114,7 @@ def _advice(line: Line, room: int) -> "Text":
 
     if line.finding is None:
         return Text(f"at {_near(line.where, room - 3)}" if line.where else "", "dim")
-    told = Text(f"{line.number} ", "bold yellow")
+    told = Text().append(f"{line.number} ", "bold yellow")
     more = f" +{line.more}" if line.more else ""
     place = _near(line.finding.where, room - 2 - len(more)) if line.finding.where else ""
     if place and room < _ROOMY:
