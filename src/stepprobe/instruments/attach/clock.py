@@ -97,12 +97,18 @@ class StackClock:
     def take(self) -> Books:
         """Close the books at the last event instead of now."""
         fresh_wall, fresh_cpu = _ZEROS.copy(), _ZEROS.copy()
-        # from here to the last read nothing is allocated: the collector, which is booked too, cannot come between
-        wall, cpu, end_wall, end_cpu, events = self.wall, self.cpu, self.wall_at, self.cpu_at, self.events
+        # from here to the last read no container is made, not even a tuple: the collector, which books itself on
+        # this clock, cannot come between
+        wall = self.wall
+        cpu = self.cpu
+        end_wall = self.wall_at
+        end_cpu = self.cpu_at
+        events = self.events
         self.wall = fresh_wall
         self.cpu = fresh_cpu
         self.events = 0
-        begin_wall, begin_cpu = self.begin_wall, self.begin_cpu
+        begin_wall = self.begin_wall
+        begin_cpu = self.begin_cpu
         self.begin_wall = end_wall
         self.begin_cpu = end_cpu
         return Books(wall, cpu, begin_wall, end_wall, begin_cpu, end_cpu, events)
