@@ -62,6 +62,7 @@ def main():
         optimizer.zero_grad()
         print(f"rank {rank} step {step} loss {loss.item()!r}", flush=True)
     dist.destroy_process_group()
+    time.sleep(0.3)  # PyTorch aborts if a thread of gloo still lets go of a Python object when the interpreter ends
 
 
 if __name__ == "__main__":
