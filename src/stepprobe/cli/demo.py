@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import stepprobe
+from stepprobe.cli._console import tell
+from stepprobe.cli._parser import positive
 from stepprobe.errors import NotObserved, UsageError
 
 SUMMARY = "the whole tour on a real small training (CPU, about a minute)"
@@ -20,12 +22,12 @@ DATASET = "demo-dataset"
 """Folder below ``--out`` that keeps the dataset and the tokenizer for the next demo."""
 
 STANDARD_ERROR = 2
-"""Where all progress goes: standard output is the report's."""
+"""Where the progress of the dataset builder goes: standard output is the report's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``demo``."""
-    parser.add_argument("--steps", type=int, default=80, metavar="N", help="optimizer steps to train (default: 80)")
+    parser.add_argument("--steps", type=positive, default=80, metavar="N", help="steps to train (default: 80)")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="folder for runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
 
@@ -34,13 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Build the dataset, then do what ``stepprobe run -- python examples/sft_trainer.py …`` does.
 
     Raises:
-        UsageError: A package is missing, ``--steps`` or ``--out`` is impossible.
+        UsageError: A package is missing, or ``--out`` cannot be written.
         NotObserved: The dataset could not be built.
     """
     from stepprobe.cli import main
 
-    if arguments.steps < 1:
-        raise UsageError(f"--steps {arguments.steps}: the demo needs at least one step, and some twenty to say much")
     _require_packages()
     examples = find_examples()
     os.environ["HF_HUB_OFFLINE"] = "1"  # for the children: the demo loads nothing from anywhere
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         *("--data", str(dataset / "data"), "--tokenizer", str(dataset / "tokenizer"), "--steps", str(arguments.steps)),
     ]
     options = ["--out", str(arguments.out), *(["--json"] if arguments.json else [])]
-    _say(f"2/2  stepprobe run -- {shlex.join(training)}")
+    tell(f"2 of 2: stepprobe run -- {shlex.join(training)}")
     return main(["run", *options, "--", *training])
 
 
@@ -82,7 +82,7 @@ def _build_dataset(examples: Path, out: Path) -> Path:
         dataset.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror}; choose another place with --out DIR") from error
-    _say("1/2  a chat dataset and a tokenizer from this Python's standard library")
+    tell("1 of 2: a chat dataset and a tokenizer from this Python's standard library")
     command = [sys.executable, str(examples / "make_dataset.py"), "--out", str(dataset)]
     if status := subprocess.run(command, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, check=False).returncode:
         raise NotObserved(
@@ -90,7 +90,3 @@ def _build_dataset(examples: Path, out: Path) -> Path:
             f"{shlex.join(command)}"
         )
     return dataset
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
