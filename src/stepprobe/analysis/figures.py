@@ -197,7 +197,9 @@ def shape_figures(process: Process) -> Found:
     shapes = process.records.sites.shapes if process.records.sites else []
     if not shapes:
         return {}, ["batch shapes were not observed; no figure"]
-    figures = {"shapes.distinct": exact(len(shapes), "count", process.count, "shapes of the input ids")}
+    # the table holds the most frequent shapes only, the steps count each new one
+    distinct = max(len(shapes), sum(one.counters.get("new_shapes", 0) for one in process.everything))
+    figures = {"shapes.distinct": exact(distinct, "count", process.count, "shapes of the input ids")}
     found = first_seen(process)
     if found is None:
         return figures, ["too few steps of known shapes to tell what first-seen ones cost"]

@@ -12,6 +12,9 @@ from stepprobe.model.records import ProcessRecords, Step, Summary
 
 NS_PER_MS = 1_000_000
 
+ELSEWHERE = ("", "(other places)")
+"""What the sampler writes where there was no line of the user's, or no room for one."""
+
 
 class Process:
     """Steps of one process. All means are per optimizer step over the steady steps.
@@ -26,6 +29,7 @@ class Process:
 
     def __init__(self, records: ProcessRecords, warmup: str = "auto") -> None:
         self.records = records
+        self._accounts: dict[tuple[str, ...], Mean] = {}
         self.facts = records.facts
         self.rank = records.header.rank
         steps = sorted(records.steps, key=lambda step: step.index)
@@ -89,7 +93,11 @@ class Process:
 
     def account(self, *names: str) -> Mean:
         """Return ms per step in some accounts together."""
-        return self.mean(lambda entry: sum(entry.accounts.get(name, 0) for name in names) / NS_PER_MS)
+        if names not in self._accounts:
+            self._accounts[names] = self.mean(
+                lambda entry: sum(entry.accounts.get(name, 0) for name in names) / NS_PER_MS
+            )
+        return self._accounts[names]
 
     def counter(self, name: str) -> Mean:
         """Return a count per step; 0 where the process never counted it."""
@@ -110,7 +118,7 @@ class Process:
     def hottest(self, accounts: Iterable[str], matching: str = "") -> str:
         """Return the line that was sampled most in some accounts: the user's own where one is on the stack."""
         lines = self.sampled(accounts, matching)
-        return max(sorted(lines), key=lines.__getitem__) if lines else ""
+        return max(sorted(lines.keys() - set(ELSEWHERE)), key=lines.__getitem__, default="")
 
     def sampled(self, accounts: Iterable[str], matching: str = "") -> Mapping[str, int]:
         """Return samples by line in some accounts, of those whose innermost line holds ``matching``."""
@@ -118,7 +126,7 @@ class Process:
         lines: Counter[str] = Counter()
         for account, user_line, innermost, samples in self.records.sites.samples if self.records.sites else ():
             if account in wanted and matching in innermost:
-                lines[user_line or innermost] += samples
+                lines[innermost if user_line in ELSEWHERE else user_line] += samples
         return lines
 
 

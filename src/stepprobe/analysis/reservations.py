@@ -10,8 +10,8 @@ from stepprobe.model.accounts import UNDIVIDED
 SELF_SHARE = 0.01
 """Own cost, over the wall time, above which the instrument is part of what it measures."""
 
-STARVED = 0.5
-"""Part of the samples that were due below which the sampler was starved."""
+STARVED = 0.25
+"""Part of the samples due below which the sampler was starved; it changes its interval, so the part is rough."""
 
 
 def run_notes(job: Job, status: str) -> tuple[str, ...]:

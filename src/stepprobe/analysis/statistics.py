@@ -21,7 +21,7 @@ BLOCKS_MOST = 10
 BLOCKS_FEWEST = 4
 """Below four block means a Student interval says nothing."""
 BLOCK_STEPS = 10
-"""Wished length of a block: at a lag-1 autocorrelation of 0.4, seen on real steps, ten steps hardly know the next ten."""
+"""Wished length of a block: at the lag-1 autocorrelation of 0.4 that real steps show, blocks of ten are nearly free."""
 
 WARMUP_HORIZON = 4096
 """A warm-up is looked for in this many first steps; a change that comes later is drift, not warm-up."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS, Process
 from stepprobe.analysis.tokens import framework_rates, token_rates
 from stepprobe.model.accounts import BACKWARD
 from stepprobe.model.report import Cell, Chart, Column, Table
@@ -92,7 +92,7 @@ def samples(process: Process) -> Table:
     sites = process.records.sites
     taken = sum(count for *_, count in sites.samples) if sites else 0
     rows = [
-        (account, user or inner, inner, count, count / taken)
+        (account, inner if user in ELSEWHERE else user, inner, count, count / taken)
         for account, user, inner, count in (sorted(sites.samples, key=lambda one: -one[3]) if sites else ())
     ]
     columns = ("account", "line", "innermost line", "samples|count", "share|1")

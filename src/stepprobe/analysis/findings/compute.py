@@ -106,7 +106,7 @@ def train_walks(view: View) -> Iterator[Finding]:
         where="",
         cost=cost,
         share=view.share(cost),
-        accounts=("callbacks", "unattributed"),
+        accounts=("forward.other",),
         remedies=(
             Remedy(
                 action="call model.train() once, and again only after an evaluation",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from stepprobe.analysis.findings.view import SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
-from stepprobe.analysis.process import NS_PER_MS
+from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.tables import sync_ns
 from stepprobe.model.accounts import BACKWARD, FORWARD
@@ -120,7 +120,7 @@ def unattributed_lines(view: View) -> Iterator[Finding]:
     lines = view.process.sampled(("unattributed",))
     for line in sorted(lines, key=lambda one: (-lines[one], one)):
         cost = view.line_cost(("unattributed",), line)
-        if lines[line] >= SAMPLES_FEWEST and view.worth(cost):
+        if line not in ELSEWHERE and lines[line] >= SAMPLES_FEWEST and view.worth(cost):
             yield Finding(
                 kind="host.line",
                 title=f"{line} holds the step for {cost.value:.3g} ms outside of data, model and optimizer.",
@@ -144,7 +144,7 @@ def off_cpu(view: View) -> Iterator[Finding]:
         return
     yield Finding(
         kind="off_cpu",
-        title=f"The machine was busy: the thread was off the CPU for {cost.value / computing.value:.0%} of its computing.",
+        title=f"A busy machine: the thread was off the CPU in {cost.value / computing.value:.0%} of its computing.",
         where="",
         cost=cost,
         share=view.share(cost),
@@ -177,7 +177,7 @@ def spikes(view: View) -> Iterator[Finding]:
     account = _swollen(slow, steps)
     yield Finding(
         kind="steps.spikes",
-        title=f"{len(slow)} of {len(steps)} steps take over twice the median: {excess:,.0f} ms more, most in {account}.",
+        title=f"{len(slow)} of {len(steps)} steps take twice the median or more: {excess:,.0f} ms, most in {account}.",
         where=view.process.hottest((account,)),
         cost=cost,
         share=view.share(cost),

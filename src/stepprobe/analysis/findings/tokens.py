@@ -1,6 +1,7 @@
 """Findings about what is computed: padding, rows without a label, shapes never seen before."""
 
 from collections.abc import Iterator
+from statistics import stdev
 
 from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.findings.view import Rule, View, scaled, up_to
@@ -17,6 +18,8 @@ HEAD = ("forward.lm_head", "forward.loss", "backward.lm_head", "backward.loss")
 
 PADDING_SHARE = 0.05
 """Slots without a token below which grouping by length has little left to win."""
+SLOTS_VARY = 0.05
+"""Coefficient of variation from which the steps themselves show how time grows with slots."""
 LABELLED_SHARE = 0.5
 """Where more than half of the slots are learned from, leaving the others out of the head saves little."""
 NEW_SHAPES_FEWEST = 2
@@ -52,10 +55,12 @@ def padding_waste(view: View) -> Iterator[Finding]:
 
 
 def _time_by_slots(view: View) -> Line | None:
-    """Fit ms of forward and backward by slots over steps in full; None unless time surely grows with slots."""
+    """Fit ms of forward and backward by slots over steps in full; None where slots hardly vary."""
     steps = [entry for entry in view.process.entries if entry.weight == 1 and not entry.counters.get("new_shapes")]
-    line = fit_line([entry.counters.get("slots", 0) for entry in steps], [_compute_ms(entry) for entry in steps])
-    return line if line and line.slope - line.half_width > 0 else None
+    slots = [entry.counters.get("slots", 0) for entry in steps]
+    if len(steps) < 2 or stdev(slots) < SLOTS_VARY * sum(slots) / len(slots):
+        return None
+    return fit_line(slots, [_compute_ms(entry) for entry in steps])
 
 
 def _compute_ms(entry: Entry) -> float:
@@ -63,9 +68,9 @@ def _compute_ms(entry: Entry) -> float:
 
 
 def _padding_cost(line: Line, padding: float) -> Estimate:
-    low, high = ((line.slope + sign * line.half_width) * padding for sign in (-1, 1))
+    low, value, high = (max(0.0, line.slope + sign * line.half_width) * padding for sign in (-1, 0, 1))
     method = f"{line.slope * 1000:.3g} µs per slot (fit over {line.n} steps, R² {line.explained:.2f})"
-    return Estimate(value=line.slope * padding, unit="ms", low=low, high=high, n=line.n, method=method)
+    return Estimate(value=value, unit="ms", low=low, high=high, n=line.n, method=method)
 
 
 def _fixed(line: Line | None) -> Estimate | None:

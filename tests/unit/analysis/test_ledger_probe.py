@@ -1,0 +1,364 @@
+"""From evidence to the report of ``stepprobe run``."""
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepprobe.errors import EvidenceError, UsageError
+from stepprobe.model.accounts import ACCOUNTS
+from stepprobe.model.records import Step
+from stepprobe.probes import ledger
+from tests.fakes.records import CLEAN, COUNTS, METHODS, MS, FakeProcess, clean_process, evidence
+
+COARSE = {name: ms for name, ms in CLEAN.items() if not name.startswith(("forward", "backward"))} | {
+    "forward": 33.5,
+    "backward": 59.0,
+}
+
+
+def derive(*processes, **options):
+    return ledger.derive(evidence(*processes, **options))
+
+
+def said(report, text):
+    return [note for note in report.notes if text in note]
+
+
+def test_a_clean_run():
+    report = derive(clean_process().sites(shapes=[("4×1024", 60)]).end())
+    assert report.verdict == "ok"
+    assert report.findings == ()
+    assert report.headline == "step 100.0 ms · 40,963 real tokens/s · most in backward · mlp (28%)"
+    assert (report.command, report.title) == ("run", "python train.py")
+    assert report.figures["step.wall"].value == pytest.approx(100, rel=0.001)
+    assert {f"ledger.{account}" for account in ACCOUNTS} <= report.figures.keys()
+    assert report.figures["ledger.data.wait"].value == 0
+    assert report.figures["ledger.closure_ns"].value == 0
+    assert report.notes == ("every steady step was observed in detail, so what detail costs could not be compared",)
+
+
+def test_rows_sum_to_the_wall():
+    report = derive(clean_process())
+    assert sum(row.time.value for row in report.ledger) == pytest.approx(report.figures["step.wall"].value, rel=1e-12)
+    assert sum(row.share for row in report.ledger) == pytest.approx(1, rel=1e-12)
+    assert [row.account for row in report.ledger] == [account for account in ACCOUNTS if account in CLEAN]
+
+
+def test_rows_name_the_hottest_line_and_the_time_off_the_cpu():
+    fake = FakeProcess().steps(20, {"data.fetch": 10, "optimizer": 5}, off_cpu={"data.fetch": 4})
+    fake.sites(samples=[("data.fetch", "a.py:1 f", "x.py:1 g", 5), ("data.fetch", "b.py:2 f", "x.py:1 g", 7)])
+    fetch, optimizer = derive(fake).ledger
+    assert (fetch.where, fetch.off_cpu) == ("b.py:2 f", pytest.approx(0.4))
+    assert (optimizer.where, optimizer.off_cpu) == ("", 0)
+
+
+# -- which steps --
+
+
+def test_the_warmup_is_cut_and_said():
+    fake = FakeProcess().steps(3, {"optimizer": 500}).steps(30, {"optimizer": 100})
+    report = derive(fake)
+    assert report.figures["step.wall"].value == 100
+    assert [report.figures[f"step.{name}"].value for name in ("count", "warmup", "measured")] == [33, 3, 30]
+    assert said(report, "first 3 steps are not in the means (33.3% of all wall time)")
+    fixed = derive(fake, warmup="1").figures
+    assert fixed["step.warmup"].value == 1
+    assert fixed["step.wall"].value == pytest.approx((2 * 500 + 30 * 100) / 32)
+
+
+def test_a_warmup_longer_than_the_run_leaves_one_step():
+    assert derive(FakeProcess().steps(5, {"sync": 1}), warmup="99").figures["step.measured"].value == 1
+
+
+@pytest.mark.parametrize("warmup", ["-1", "many", "1.5", ""])
+def test_a_warmup_that_is_no_number_of_steps_is_refused(warmup):
+    with pytest.raises(UsageError, match="warmup"):
+        derive(clean_process(), warmup=warmup)
+
+
+def test_the_step_that_the_script_ended_is_counted_but_not_averaged():
+    fake = FakeProcess().steps(20, {"optimizer": 100}).step({"optimizer": 7000}, end="exit")
+    report = derive(fake)
+    assert report.figures["step.count"].value == 21
+    assert report.figures["step.wall"].value == 100
+    assert said(report, "ended by the end of the script")
+
+
+def test_sums_of_steps_count_with_their_weight():
+    fake = FakeProcess(**METHODS).steps(20, CLEAN, COUNTS)
+    fake.summary(60, {**COARSE, "optimizer": 26}, COUNTS, histogram={"214": 60})
+    report = derive(fake)
+    assert report.figures["step.wall"].value == pytest.approx(115)
+    assert report.figures["ledger.optimizer"].value == pytest.approx(21)
+    assert report.figures["ledger.forward.attention"].value == pytest.approx(12)
+    assert report.figures["step.wall_median"].value == pytest.approx(120, rel=0.07)
+    assert said(report, "20 steps are kept in full, 60 only in sums")
+    assert said(
+        report, "forward: 22.0% of the step is divided by the shares of the 20 of 80 steps observed in detail"
+    ) or (said(report, "is divided by the shares of the 20 of 80 steps observed in detail"))
+
+
+def test_sums_that_reach_into_the_warmup_are_left_out_and_said():
+    fake = FakeProcess().steps(4, {"sync": 5}).summary(10, {"sync": 1}).steps(40, {"sync": 1})
+    report = derive(fake, warmup="6")
+    assert report.figures["step.measured"].value == 38
+    assert said(report, "10 steps are in sums that reach into the warm-up")
+
+
+# -- detail --
+
+
+def test_what_detail_costs_is_printed():
+    fake = FakeProcess()
+    for i in range(80):
+        fake.step(CLEAN if i % 4 == 0 else COARSE, detail=i % 4 == 0, self_ms=2.0 if i % 4 == 0 else 0.5)
+    figures = derive(fake).figures
+    assert figures["attach.self_cost"].value == pytest.approx(0.875)
+    assert figures["attach.self_share"].value == pytest.approx(0.00875)
+    assert figures["attach.detail_share"].value == 0.25
+    assert figures["attach.distortion"].value == pytest.approx(1.5)
+    assert figures["attach.distortion_cpu"].value == 0
+
+
+def test_divided_accounts_are_less_sure_than_seen_ones():
+    noise = random.Random(3)
+    fake = FakeProcess()
+    for i in range(160):
+        share = noise.uniform(0.3, 0.7)
+        inside = {"forward.mlp": 100 * share, "forward.attention": 100 * (1 - share)}
+        fake.step(inside if i % 8 == 0 else {"forward": 100}, detail=i % 8 == 0)
+    figures = derive(fake, warmup="0").figures
+    mlp = figures["ledger.forward.mlp"]
+    assert "shares of 20 detailed" in mlp.method
+    assert mlp.high - mlp.low > 5
+    assert figures["step.wall"].high - figures["step.wall"].low < 1e-3
+
+
+def test_no_detail_is_said():
+    report = derive(FakeProcess().steps(20, COARSE, detail=False))
+    assert report.figures["ledger.forward.other"].value == pytest.approx(33.5)
+    assert said(report, "no step shows what the forward pass is made of: 33.5% of the step")
+
+
+# -- counters --
+
+
+def test_three_token_rates():
+    counts = {"slots": 4000, "real": 3000, "labelled": 1000}
+    figures = derive(FakeProcess(**METHODS).steps(20, {"optimizer": 500}, counts)).figures
+    assert [figures[f"tokens.{kind}_per_step"].value for kind in counts] == [4000, 3000, 1000]
+    assert [figures[f"tokens.{kind}_per_second"].value for kind in counts] == [8000, 6000, 2000]
+    assert figures["tokens.padding_share"].value == 0.25
+
+
+def test_evaluation_is_left_out_of_one_of_the_rates():
+    counts = {"slots": 4000, "real": 4000, "labelled": 4000}
+    report = derive(FakeProcess(**METHODS).steps(20, {"optimizer": 500, "eval": 500}, counts))
+    row = next(table for table in report.tables if table.name == "rates").rows[0]
+    assert row[:5] == ("slots", 4000, 4000, 8000, 4000)
+
+
+def test_the_frameworks_own_rate_stands_beside_ours():
+    counts = {"slots": 4000, "real": 1000, "labelled": 500}
+    fake = FakeProcess(**METHODS).steps(20, {"optimizer": 1000}, counts)
+    fake.sites(
+        rates={"train_tokens_per_second": 4000.0, "train_steps_per_second": 1.0, "num_input_tokens_seen": 80_000.0}
+    )
+    report = derive(fake)
+    assert report.figures["tokens.framework.train_tokens_per_second_ratio"].value == pytest.approx(4)
+    assert report.figures["tokens.framework.num_input_tokens_seen_ratio"].value == pytest.approx(4)
+    rows = {row[0]: row for row in next(table for table in report.tables if table.name == "rates").rows}
+    assert rows["framework: train_steps_per_second"][2:5] == (1, None, 1)
+
+
+def test_what_was_not_counted_has_a_note_and_no_figure():
+    facts = {"counts__real": "not observed: the mask lies on the device"}
+    report = derive(FakeProcess(**facts).steps(20, CLEAN, {"slots": 100}))
+    assert "tokens.slots_per_step" in report.figures
+    for kind in ("real", "labelled"):
+        assert f"tokens.{kind}_per_step" not in report.figures
+    assert "tokens.padding_share" not in report.figures
+    assert said(report, "real tokens: not observed: the mask lies on the device; no figure")
+    assert said(report, "labelled tokens: not observed")
+    assert said(report, "batch shapes were not observed")
+
+
+def test_shapes():
+    fake = FakeProcess(**METHODS)
+    for i in range(40):
+        fake.step({"optimizer": 300 if i % 10 == 0 else 100}, {**COUNTS, "new_shapes": int(i % 10 == 0)})
+    figures = derive(fake.sites(shapes=[("a", 3), ("b", 37)]), warmup="0").figures
+    assert figures["shapes.distinct"].value == 4, "the table is shortened, the count is not"
+    assert figures["shapes.first_seen_time_share"].value == pytest.approx(3 * 200 / (36 * 100 + 4 * 300))
+
+
+def test_longer_batches_are_not_slow_for_being_new():
+    fake = FakeProcess(**METHODS)
+    for i in range(40):
+        slots = 1000 + 100 * i
+        fake.step({"optimizer": slots / 10}, {**COUNTS, "slots": slots, "new_shapes": int(i % 10 == 9)})
+    figures = derive(fake.sites(shapes=[("a", 40)]), warmup="0").figures
+    assert figures["shapes.first_seen_time_share"].value == pytest.approx(0, abs=1e-6)
+
+
+def test_counts_per_step():
+    counts = {"micro_steps": 4, "syncs": 9, "forwards": 5, "backwards": 4, "no_grad_forwards": 1, "train_walks": 2}
+    figures = derive(FakeProcess().steps(20, {"optimizer": 10}, {**counts, "train_walk_ns": 3 * MS})).figures
+    names = ("micro_steps.per_step", "syncs.per_step", "forwards.no_grad_per_step", "train_walks.per_step")
+    assert [figures[name].value for name in names] == [4, 9, 1, 2]
+    assert figures["forwards.per_backward"].value == 1.25
+    assert figures["train_walks.time"].value == 3
+
+
+# -- processes and ranks --
+
+
+def ranks(count=2):
+    return [FakeProcess(rank=rank, world_size=count, **METHODS).steps(20, CLEAN, COUNTS).end() for rank in range(count)]
+
+
+def test_ranks_are_compared_and_their_tokens_summed():
+    report = derive(*ranks())
+    table = next(table for table in report.tables if table.name == "ranks")
+    assert [row[0] for row in table.rows] == [0, 1]
+    assert table.rows[0][1:4] == pytest.approx((100, 100 - 59 - 0.5, 59))
+    assert report.figures["tokens.real_per_second"].value == pytest.approx(2 * 40960)
+    assert "summed over 2 ranks" in report.figures["tokens.real_per_second"].method
+
+
+def test_ranks_that_left_nothing_are_missed():
+    assert said(derive(*ranks(3)[:2]), "2 of 3 ranks left steps")
+
+
+def test_a_nested_training_of_the_same_rank_is_named_and_left_out():
+    small = FakeProcess(pid=7).steps(5, {"sync": 1}).end()
+    report = derive(clean_process().end(), small)
+    assert report.figures["step.count"].value == 60
+    assert said(report, "process 7 trained, too (5 steps)")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.permutations(range(4)))
+def test_the_order_of_the_files_does_not_matter(order):
+    processes = [*ranks(3), FakeProcess(pid=7, world_size=3).steps(5, {"sync": 1})]
+    assert derive(*(processes[i] for i in order)) == derive(*processes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 50), st.lists(st.integers(1, 60), min_size=12, max_size=40))
+def test_a_machine_so_many_times_slower_gives_so_many_times_the_times(factor, walls):
+    slow, fast = FakeProcess(), FakeProcess()
+    for wall in walls:
+        fast.step({"optimizer": wall, "forward.mlp": 2 * wall})
+        slow.step({"optimizer": factor * wall, "forward.mlp": 2 * factor * wall})
+    before, after = derive(fast).figures, derive(slow).figures
+    assert after["step.warmup"].value == before["step.warmup"].value
+    for name in ("step.wall", "step.wall_median", "ledger.optimizer"):
+        assert after[name].value == pytest.approx(factor * before[name].value)
+        assert after[name].high == pytest.approx(factor * before[name].high)
+
+
+# -- reservations --
+
+
+def test_a_killed_process_and_its_unfinished_line():
+    fake = clean_process()
+    seen = evidence(fake, status="interrupted")
+    name, content = next(iter(seen.files.items()))
+    report = ledger.derive(
+        type(seen)(**{**{f: getattr(seen, f) for f in seen.__struct_fields__}, "files": {name: content[:-20]}})
+    )
+    assert report.verdict == "warn"
+    assert report.figures["step.count"].value == 59
+    assert said(report, "was killed")
+    assert said(report, "bytes dropped")
+    assert said(report, "interrupted")
+
+
+def test_a_process_that_died_in_its_first_line_is_no_error():
+    seen = evidence(clean_process().end())
+    files = {**seen.files, "steps-rank1-pid9.jsonl": b'{"type":"hea', "steps-rank2-pid9.jsonl": b"", "run.json": b"{}"}
+    report = ledger.derive(type(seen)(**{**{f: getattr(seen, f) for f in seen.__struct_fields__}, "files": files}))
+    assert report.figures["step.count"].value == 60
+    assert said(report, "steps-rank1-pid9.jsonl: the process ended before its first line was finished (12 bytes")
+
+
+def test_what_the_writer_says_is_passed_on():
+    assert said(derive(clean_process().note("the clock went backwards 3 times")), "the clock went backwards 3 times")
+
+
+def test_a_run_that_drifts_is_not_taken_at_face_value():
+    fake = FakeProcess()
+    for i in range(120):
+        fake.step({"optimizer": 100 + 0.1 * i})
+    report = derive(fake)
+    assert report.verdict == "warn"
+    assert said(report, "not stationary")
+
+
+def test_few_steps_and_a_dear_instrument_are_warned_of():
+    assert said(derive(FakeProcess().steps(5, {"sync": 1}, self_ms=0)), "only 5 steady steps")
+    report = derive(FakeProcess().steps(40, {"optimizer": 10}, self_ms=0.5))
+    assert report.verdict == "warn"
+    assert said(report, "observing took 5.0% of the step")
+
+
+def test_untimed_syncs_are_said():
+    fake = clean_process().sites(syncs=[("a.py:1 f", "item", 100, 25, MS)])
+    report = derive(fake)
+    assert said(report, "75 of 100 synchronising calls (75%) were counted but not timed")
+    row = next(table for table in report.tables if table.name == "syncs").rows[0]
+    assert row == ("a.py:1 f", "item", pytest.approx(100 / 60), pytest.approx(4 / 60))
+
+
+# -- nothing to see --
+
+
+@pytest.mark.parametrize(
+    ("processes", "count"),
+    [((), 0), ((FakeProcess().end(),), 0), ((FakeProcess().step({"sync": 1}, end="exit").end(),), 1)],
+    ids=["no file", "no step", "no end of a step"],
+)
+def test_without_a_finished_step_nothing_is_measured(processes, count):
+    report = derive(*processes, status="exit 3")
+    assert report.verdict == "not measured"
+    assert report.figures["step.count"].value == count
+    assert "exit 3" in report.headline
+    assert report.ledger == ()
+
+
+# -- evidence that is wrong --
+
+
+def test_a_step_that_does_not_close_is_refused():
+    fake = clean_process()
+    step = fake.records[-1]
+    fake.records[-1] = Step(
+        **{name: getattr(step, name) for name in step.__struct_fields__} | {"wall_ns": step.wall_ns + 1}
+    )
+    with pytest.raises(EvidenceError, match="does not close"):
+        derive(fake)
+
+
+def test_an_unknown_account_is_refused():
+    with pytest.raises(EvidenceError, match="unknown account 'coffee'"):
+        derive(FakeProcess().step({"coffee": 3}))
+
+
+# -- speed --
+
+
+def test_five_thousand_steps_are_derived_in_a_second():
+    noise, fake = random.Random(1), FakeProcess(**METHODS)
+    for i in range(5000):
+        factor = noise.gauss(1, 0.02)
+        booked = {name: ms * factor for name, ms in (CLEAN if i % 16 == 0 else COARSE).items()}
+        fake.step(booked, {**COUNTS, "slots": noise.randint(3000, 5000)}, detail=i % 16 == 0)
+    seen = evidence(fake.sites(shapes=[("4×1024", 5000)]))
+    begin = time.process_time()
+    report = ledger.derive(seen)
+    assert time.process_time() - begin < 1.0
+    assert len(report.charts[0].values) < 3100
