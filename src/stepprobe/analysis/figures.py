@@ -26,7 +26,6 @@ from stepprobe.model.ledger import LedgerRow
 MEAN = "mean of steady steps, interval from block means"
 
 COUNTERS = {
-    "micro_steps.per_step": "micro_steps",
     "syncs.per_step": "syncs",
     "forwards.no_grad_per_step": "no_grad_forwards",
     "train_walks.per_step": "train_walks",
@@ -215,6 +214,11 @@ def counter_figures(process: Process) -> Figures:
     figures = {name: estimate(process.counter(key), "count/step", "counted") for name, key in COUNTERS.items()}
     walks = process.mean(lambda entry: entry.counters.get("train_walk_ns", 0) / NS_PER_MS)
     figures["train_walks.time"] = estimate(walks, "ms", "timed around model.train()")
+    # each micro-step ends in one backward: a writer need not count both
+    micro_steps = process.counter("micro_steps")
+    figures["micro_steps.per_step"] = estimate(
+        micro_steps if micro_steps.value else process.counter("backwards"), "count/step", "backward calls"
+    )
     skipped = sum(entry.counters.get("amp_skipped", 0) for entry in process.entries)
     figures["amp.skipped"] = exact(skipped, "steps", process.measured, "steady steps that the loss scaler skipped")
     if process.counter("backwards").value:

@@ -54,6 +54,9 @@ def read_job(evidence: Evidence) -> Job:
         chosen, remarks = _of_rank([process for process in processes if process.rank == rank])
         ranks += chosen
         notes += remarks
+    for place, other in enumerate(ranks):
+        if other.warmup != ranks[0].warmup:  # ranks march in step, so they are compared over the same steps
+            ranks[place] = Process(other.records, str(ranks[0].warmup))
     return Job(ranks=tuple(ranks), seen=sum(process.count for process in processes), notes=tuple(notes))
 
 

@@ -116,7 +116,7 @@ class Process:
         return sum(entry.weight for entry in self.entries if entry.detail)
 
     def hottest(self, accounts: Iterable[str], matching: str = "") -> str:
-        """Return the line that was sampled most in some accounts: the user's own where one is on the stack."""
+        """Return the line that was sampled most in some accounts; see ``place``."""
         lines = self.sampled(accounts, matching)
         return max(sorted(lines.keys() - set(ELSEWHERE)), key=lines.__getitem__, default="")
 
@@ -126,8 +126,21 @@ class Process:
         lines: Counter[str] = Counter()
         for account, user_line, innermost, samples in self.records.sites.samples if self.records.sites else ():
             if account in wanted and matching in innermost:
-                lines[innermost if user_line in ELSEWHERE else user_line] += samples
+                lines[self.place(user_line, innermost)] += samples
         return lines
+
+    def place(self, user_line: str, innermost: str) -> str:
+        """Return which of two sampled lines names a cause: the user's own, unless it only starts the training."""
+        return innermost if user_line in ELSEWHERE or user_line in self._starters else user_line
+
+    @cached_property
+    def _starters(self) -> frozenset[str]:
+        """Lines like ``trainer.train()``: on the stack during the backward pass and during other work alike."""
+        inside: dict[bool, set[str]] = {True: set(), False: set()}
+        for account, user_line, _, _ in self.records.sites.samples if self.records.sites else ():
+            if account != "unattributed":
+                inside[account.startswith("backward")].add(user_line)
+        return frozenset(inside[True] & inside[False])
 
 
 def estimate(mean: Mean, unit: Unit, method: str, floor: float | None = 0.0) -> Estimate:

@@ -34,7 +34,8 @@ def unsteady(process: Process) -> str:
         return f"only {process.measured} steady steps: too few for an interval"
     trend = drift([step.wall_ns / NS_PER_MS for step in process.steady])
     if trend.matters:
-        return f"the run is not stationary: steps become {trend.change:+.1%} slower from its beginning to its end"
+        word = "longer" if trend.change > 0 else "shorter"
+        return f"the run is not stationary: its steps become {abs(trend.change):.1%} {word} from beginning to end"
     share = sum(entry.self_ns for entry in process.entries) / sum(entry.wall_ns for entry in process.entries)
     if share > SELF_SHARE:
         return f"observing took {share:.1%} of the step, more than {SELF_SHARE:.0%}"
@@ -56,6 +57,8 @@ def _averaged(process: Process) -> Iterator[str]:
     if process.warmup:
         cut = sum(step.wall_ns for step in process.finished[: process.warmup])
         yield f"warm-up: the first {process.warmup} steps are not in the means ({cut / every:.1%} of all wall time)"
+        if process.warmup >= len(process.finished) // 2:
+            yield "the warm-up reaches half of the run: it may not have become steady at all; observe more steps"
     if process.open_steps:
         yield f"{process.open_steps} last step was ended by the end of the script: counted, not in the means"
     summed = sum(summary.count for summary in process.summaries)

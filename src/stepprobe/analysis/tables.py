@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS, Process
+from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.tokens import framework_rates, token_rates
 from stepprobe.model.accounts import BACKWARD
 from stepprobe.model.report import Cell, Chart, Column, Table
@@ -60,7 +60,7 @@ def rates(process: Process, ranks: Sequence[Process]) -> Table:
             one.theirs,
             None,
             one.ratio,
-            f"last column: over {one.meaning or 'nothing of ours'}",
+            f"last column: over {one.meaning}" if one.meaning else "nothing of ours to compare with",
         )
         for one in framework_rates(process, found)
     ]
@@ -92,7 +92,7 @@ def samples(process: Process) -> Table:
     sites = process.records.sites
     taken = sum(count for *_, count in sites.samples) if sites else 0
     rows = [
-        (account, inner if user in ELSEWHERE else user, inner, count, count / taken)
+        (account, process.place(user, inner), inner, count, count / taken)
         for account, user, inner, count in (sorted(sites.samples, key=lambda one: -one[3]) if sites else ())
     ]
     columns = ("account", "line", "innermost line", "samples|count", "share|1")

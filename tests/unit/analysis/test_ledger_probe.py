@@ -55,6 +55,15 @@ def test_rows_name_the_hottest_line_and_the_time_off_the_cpu():
     assert (optimizer.where, optimizer.off_cpu) == ("", 0)
 
 
+def test_a_line_that_only_starts_the_training_names_no_cause():
+    start, inner = "train.py:91 main", "trainer.py:7 step"
+    fake = FakeProcess().steps(20, {"backward.mlp": 10, "optimizer": 5, "unattributed": 5})
+    fake.sites(samples=[(account, start, inner, 20) for account in ("backward.mlp", "optimizer", "unattributed")])
+    report = derive(fake)
+    assert {row.where for row in report.ledger} == {inner}
+    assert [finding.where for finding in report.findings] == [inner]
+
+
 # -- which steps --
 
 
@@ -207,6 +216,7 @@ def test_longer_batches_are_not_slow_for_being_new():
 def test_counts_per_step():
     counts = {"micro_steps": 4, "syncs": 9, "forwards": 5, "backwards": 4, "no_grad_forwards": 1, "train_walks": 2}
     figures = derive(FakeProcess().steps(20, {"optimizer": 10}, {**counts, "train_walk_ns": 3 * MS})).figures
+    assert derive(FakeProcess().steps(9, {"sync": 1}, {"backwards": 2})).figures["micro_steps.per_step"].value == 2
     names = ("micro_steps.per_step", "syncs.per_step", "forwards.no_grad_per_step", "train_walks.per_step")
     assert [figures[name].value for name in names] == [4, 9, 1, 2]
     assert figures["forwards.per_backward"].value == 1.25
@@ -227,6 +237,15 @@ def test_ranks_are_compared_and_their_tokens_summed():
     assert table.rows[0][1:4] == pytest.approx((100, 100 - 59 - 0.5, 59))
     assert report.figures["tokens.real_per_second"].value == pytest.approx(2 * 40960)
     assert "summed over 2 ranks" in report.figures["tokens.real_per_second"].method
+
+
+def test_ranks_are_compared_over_the_same_steps():
+    first, second = (FakeProcess(rank=rank, world_size=2) for rank in range(2))
+    first.steps(4, {"sync": 50}).steps(30, {"sync": 10})
+    second.steps(4, {"sync": 10}).steps(30, {"sync": 10})
+    report = derive(first, second)
+    assert report.figures["step.warmup"].value == 4
+    assert said(report, "rank 1: warm-up: the first 4 steps")
 
 
 def test_ranks_that_left_nothing_are_missed():
@@ -297,6 +316,13 @@ def test_a_run_that_drifts_is_not_taken_at_face_value():
     report = derive(fake)
     assert report.verdict == "warn"
     assert said(report, "not stationary")
+
+
+def test_a_warmup_that_never_ends_is_said():
+    fake = FakeProcess()
+    for i in range(40):
+        fake.step({"optimizer": 100 - i})
+    assert said(derive(fake), "may not have become steady at all")
 
 
 def test_few_steps_and_a_dear_instrument_are_warned_of():
