@@ -64,6 +64,11 @@ class Process:
         return len(self.records.steps) + sum(summary.count for summary in self.records.summaries)
 
     @property
+    def sited(self) -> int:
+        """Steps that the table of call sites covers."""
+        return (self.records.sites.step if self.records.sites else 0) or self.count
+
+    @property
     def measured(self) -> int:
         """Steps behind each mean."""
         return self.blocks.n

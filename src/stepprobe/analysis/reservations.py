@@ -95,12 +95,15 @@ def _sampled(process: Process) -> Iterator[str]:
     if sites is None:
         yield "no table of call sites was written: no lines, no batch shapes, no synchronising calls"
         return
+    if process.sited < process.count:
+        yield f"lines, shapes and synchronising calls are those of the first {process.sited} of {process.count} steps"
     untimed = sum(calls - timed for _, _, calls, timed, _ in sites.syncs)
     if untimed:
         calls = sum(calls for _, _, calls, _, _ in sites.syncs)
         yield f"{untimed} of {calls} synchronising calls ({untimed / calls:.0%}) were counted but not timed"
     interval, taken = sites.sampler.get("interval_ns", 0), sites.sampler.get("taken", 0)
-    due = sum(one.wall_ns for one in process.everything) / interval if interval else 0
+    seen = sum(one.wall_ns for one in process.everything) * process.sited / process.count
+    due = seen / interval if interval else 0
     if taken < STARVED * due:
         yield f"the sampler took {taken} of {due:.0f} samples: something held the interpreter, so lines may be missing"
 

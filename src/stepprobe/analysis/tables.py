@@ -72,7 +72,7 @@ def syncs(process: Process) -> Table:
     """Return the lines that make the host wait for results."""
     sites = process.records.sites.syncs if process.records.sites else []
     rows = [
-        (place, operation, calls / process.count, sync_ns(calls, timed, spent) / NS_PER_MS / process.count)
+        (place, operation, calls / process.sited, sync_ns(calls, timed, spent) / NS_PER_MS / process.sited)
         for place, operation, calls, timed, spent in sites
     ]
     rows.sort(key=lambda row: (-row[3], row[0]))

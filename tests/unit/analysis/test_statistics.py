@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stepprobe.analysis import statistics
+from stepprobe.analysis import distributions, statistics
 
 WALLS = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=60)
 
@@ -18,7 +18,7 @@ WALLS = st.lists(st.floats(0.1, 1e4), min_size=1, max_size=60)
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4.7, 9, 30, 500, 1e6])
 @pytest.mark.parametrize("p", [0.6, 0.9, 0.975, 0.9995])
 def test_student_quantile(p, freedom):
-    assert statistics.t_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-8)
+    assert distributions.t_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-8)
 
 
 @given(WALLS, st.floats(0, 100))
@@ -130,7 +130,7 @@ def test_intervals_of_correlated_steps_cover_the_truth(n):
     noise = random.Random(n)
     means = [statistics.Blocks([1] * n).mean(series(noise, n)) for _ in range(300)]
     assert sum(mean.low <= 100 <= mean.high for mean in means) / 300 > 0.9
-    naive = [statistics.t_quantile(0.975, n - 1) * 0.6 / math.sqrt(n) for _ in means]
+    naive = [distributions.t_quantile(0.975, n - 1) * 0.6 / math.sqrt(n) for _ in means]
     covered = sum(abs(mean.value - 100) <= half for mean, half in zip(means, naive, strict=True)) / 300
     assert covered < 0.9, "steps taken as independent would do as well, so the blocks prove nothing here"
 

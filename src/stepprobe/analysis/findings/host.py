@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.findings.view import SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
 from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
 from stepprobe.analysis.statistics import median
@@ -11,7 +12,6 @@ from stepprobe.analysis.tables import sync_ns
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
-from stepprobe.model.records import Step
 
 BUSY_SHARE = 0.1
 """Off-CPU part of computing accounts that a quiet machine does not reach: there the thread has nothing to wait for."""
@@ -86,11 +86,11 @@ def sync_sites(view: View) -> Iterator[Finding]:
     """A line reads a result back, so the host waits until it is there."""
     process = view.process
     for place, operation, calls, timed, spent in process.records.sites.syncs if process.records.sites else ():
-        ms = sync_ns(calls, timed, spent) / NS_PER_MS / process.count
-        method = f"{timed} of {calls} calls timed, over all {process.count} steps"
+        ms = sync_ns(calls, timed, spent) / NS_PER_MS / process.sited
+        method = f"{timed} of {calls} calls timed, over {process.sited} steps, warm-up included"
         cost = Estimate(value=ms, unit="ms", n=calls, method=method)
         if view.worth(cost):
-            yield _sync(view, place, operation, cost, calls / process.count)
+            yield _sync(view, place, operation, cost, calls / process.sited)
 
 
 def _sync(view: View, place: str, operation: str, cost: Estimate, per_step: float) -> Finding:
@@ -163,18 +163,18 @@ def off_cpu(view: View) -> Iterator[Finding]:
 
 def spikes(view: View) -> Iterator[Finding]:
     """Few steps take much of the time."""
-    steps = [step for step in view.process.steady if not step.counters.get("new_shapes")]
+    steps = [one for one in view.process.entries if one.weight == 1 and not one.counters.get("new_shapes")]
     if not steps:
         return
     usual = median([_regular_ns(step) for step in steps])
     slow = [step for step in steps if _regular_ns(step) > SPIKE_FACTOR * usual]
     excess = sum(_regular_ns(step) - usual for step in slow) / NS_PER_MS
-    cost = Estimate(
-        value=excess / len(steps), unit="ms", n=len(slow), method="time above the median in slow steps, per step"
-    )
+    method = "time above the median in slow steps, per step"
+    cost = Estimate(value=excess / len(steps), unit="ms", n=len(slow), method=method)
     if not slow or len(slow) > SPIKES_AT_MOST * len(steps) or not view.worth(cost):
         return
     account = _swollen(slow, steps)
+    slowest = max(slow, key=lambda step: step.wall_ns).position
     yield Finding(
         kind="steps.spikes",
         title=f"{len(slow)} of {len(steps)} steps take twice the median or more: {excess:,.0f} ms, most in {account}.",
@@ -184,7 +184,7 @@ def spikes(view: View) -> Iterator[Finding]:
         accounts=(account,),
         remedies=(
             Remedy(
-                action=f"look at step {max(slow, key=lambda step: step.wall_ns).index} in {account}",
+                action=f"look at step {slowest} in {account}",
                 predicted=up_to(cost.value, len(slow), "the cause of a spike is not known from its size"),
             ),
         ),
@@ -192,16 +192,16 @@ def spikes(view: View) -> Iterator[Finding]:
     )
 
 
-def _regular_ns(step: Step) -> int:
-    return step.wall_ns - sum(step.accounts.get(name, (0, 0))[0] for name in OCCASIONAL)
+def _regular_ns(step: Entry) -> int:
+    return step.wall_ns - sum(step.accounts.get(name, 0) for name in OCCASIONAL)
 
 
-def _swollen(slow: list[Step], steps: list[Step]) -> str:
+def _swollen(slow: list[Entry], steps: list[Entry]) -> str:
     """Return the account that takes most in slow steps above what it takes in the middle step."""
 
     def excess(account: str) -> float:
-        usual = median([step.accounts.get(account, (0, 0))[0] for step in steps])
-        return sum(step.accounts.get(account, (0, 0))[0] - usual for step in slow)
+        usual = median([step.accounts.get(account, 0) for step in steps])
+        return sum(step.accounts.get(account, 0) - usual for step in slow)
 
     names = {name for step in slow for name in step.accounts if name not in OCCASIONAL}
     return max(sorted(names), key=excess)

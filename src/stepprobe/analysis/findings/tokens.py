@@ -94,7 +94,7 @@ def loss_unlabelled(view: View) -> Iterator[Finding]:
     yield Finding(
         kind="loss.unlabelled",
         title=f"Only {labelled:.0%} of the slots have a label, but head and loss are computed for all of them.",
-        where=process.hottest(HEAD),
+        where=process.hottest(HEAD[:2]),
         cost=cost,
         share=view.share(cost),
         accounts=HEAD,
