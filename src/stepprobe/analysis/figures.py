@@ -6,7 +6,7 @@ What was not observed gives a note and no figure: a zero would claim that it was
 import math
 from collections.abc import Sequence
 
-from stepprobe.analysis.attribution import Entry
+from stepprobe.analysis.attribution import PARTS, Entry
 from stepprobe.analysis.process import NS_PER_MS, Process, estimate
 from stepprobe.analysis.shapes import first_seen
 from stepprobe.analysis.statistics import (
@@ -103,22 +103,29 @@ def ledger_figures(process: Process) -> Figures:
 def account_estimate(process: Process, account: str) -> Estimate:
     """Return ms per step in one account; a divided one carries the uncertainty of its share too."""
     mean = process.account(account)
-    if not process.undivided(account) or not mean.value:
+    whole = process.divided_from(account)
+    if not whole or not mean.value:
         return estimate(mean, "ms", MEAN)
     if not process.detailed:
-        method = (
-            "booked whole, divided by the shares of warm-up steps in detail"
-            if process.borrowed_detail
-            else ("booked whole: no step was observed in detail")
-        )
-        return Estimate(value=mean.value, unit="ms", n=mean.n, method=method)
-    seen = Blocks([entry.weight for entry in process.entries if entry.detail])
-    inside = seen.mean([entry.accounts.get(account, 0) / NS_PER_MS for entry in process.entries if entry.detail])
+        shares = "those of warm-up steps" if process.borrowed_detail else "unknown: no step was observed in detail"
+        return Estimate(value=mean.value, unit="ms", n=mean.n, method=f"booked whole, its shares {shares}")
     method = f"mean of steady steps, divided by the shares of {process.detailed} detailed ones"
-    if mean.error is None or inside.error is None or not inside.value:
+    share = _share(process, account, whole)
+    if mean.error is None or share.error is None:
         return Estimate(value=mean.value, unit="ms", n=mean.n, method=f"{method}; too few of them for an interval")
-    error = mean.value * math.hypot(mean.error / mean.value, inside.error / inside.value)
-    return estimate(Mean(mean.value, error, min(mean.blocks, inside.blocks), mean.n), "ms", method)
+    # only what was not seen in detail hangs on the share
+    guessed = mean.value * (1 - process.detailed / process.measured)
+    error = math.hypot(mean.error, guessed * share.error / share.value if share.value else 0.0)
+    return estimate(Mean(mean.value, error, min(mean.blocks, share.blocks), mean.n), "ms", method)
+
+
+def _share(process: Process, account: str, whole: str) -> Mean:
+    """Return the part of a pass that one account takes in the detailed steps."""
+    seen = [entry for entry in process.entries if entry.detail]
+    return Blocks([entry.weight for entry in seen]).ratio(
+        [entry.accounts.get(account, 0) for entry in seen],
+        [sum(entry.accounts.get(part, 0) for part in PARTS[whole]) for entry in seen],
+    )
 
 
 def ledger_rows(process: Process) -> tuple[LedgerRow, ...]:

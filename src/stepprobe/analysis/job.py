@@ -62,7 +62,7 @@ def read_job(evidence: Evidence) -> Job:
 
 def _of_rank(processes: Sequence[Process]) -> tuple[list[Process], list[str]]:
     """Choose the process with the most steps of a rank; name the others."""
-    able = [process for process in processes if process.entries]
+    able = [process for process in processes if process.entries and process.wall.value]
     if not able:
         return [], []
     chosen = max(able, key=lambda process: (process.count, -process.records.header.pid))

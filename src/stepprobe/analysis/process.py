@@ -108,12 +108,13 @@ class Process:
         """Return a count per step; 0 where the process never counted it."""
         return self.mean(lambda entry: entry.counters.get(name, 0))
 
-    def undivided(self, account: str) -> bool:
-        """Return whether a part of this account's time was divided rather than seen."""
-        return any(account in PARTS[whole] and self._has_whole(whole) for whole in UNDIVIDED)
+    def divided_from(self, account: str) -> str:
+        """Return the undivided account that a part of this one's time was booked in; empty where all was seen."""
+        return next((whole for whole in self._wholes if account in PARTS[whole]), "")
 
-    def _has_whole(self, whole: str) -> bool:
-        return any(whole in one.accounts for one in self.observed)
+    @cached_property
+    def _wholes(self) -> tuple[str, ...]:
+        return tuple(whole for whole in UNDIVIDED if any(whole in one.accounts for one in self.observed))
 
     @property
     def detailed(self) -> int:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from stepprobe.analysis.process import NS_PER_MS, Process
-from stepprobe.analysis.tokens import framework_rates, token_rates
+from stepprobe.analysis.tokens import TokenRate, framework_rates, token_rates
 from stepprobe.model.accounts import BACKWARD
 from stepprobe.model.report import Cell, Chart, Column, Table
 
-ROWS_MOST = 40
+ROWS_MOST = 25
 """Rows of a table; a caption says what was left out."""
 POINTS_MOST = 1500
 """Points of the chart; above, neighbours are drawn as their mean and their slowest."""
@@ -19,7 +19,15 @@ NOT_OWN = (*WAITING, "unattributed")
 
 def run_tables(process: Process, ranks: Sequence[Process]) -> tuple[Table, ...]:
     """Return the tables that have rows."""
-    tables = (rates(process, ranks), syncs(process), samples(process), shapes(process), compare_ranks(process, ranks))
+    found = token_rates(process, ranks)
+    tables = (
+        rates(found),
+        framework(process, found),
+        syncs(process),
+        samples(process),
+        shapes(process),
+        compare_ranks(process, ranks),
+    )
     return tuple(table for table in tables if table.rows)
 
 
@@ -38,34 +46,29 @@ def _table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequenc
     )
 
 
-def rates(process: Process, ranks: Sequence[Process]) -> Table:
-    """Return the three token rates, and what the framework logged beside them."""
-    found = token_rates(process, ranks)
-    rows: list[Sequence[Cell]] = [
-        (
-            rate.kind,
-            rate.per_step.value,
-            rate.per_second.value,
-            rate.training_per_second,
-            rate.run_per_second,
-            rate.method,
-        )
+def rates(found: Sequence[TokenRate]) -> Table:
+    """Return the three token rates."""
+    rows = [
+        (rate.kind, rate.per_step.value, rate.per_second.value, rate.training_per_second, rate.run_per_second)
         for rate in found
         if rate.per_step and rate.per_second
     ]
-    rows += [
-        (
-            f"framework: {one.name}",
-            None,
-            one.theirs,
-            None,
-            one.ratio,
-            f"last column: over {one.meaning}" if one.meaning else "nothing of ours to compare with",
-        )
-        for one in framework_rates(process, found)
-    ]
-    columns = ("what", "per step|tokens", "per second", "without evaluation and saving", "over the whole run", "method")
-    return _table("rates", "Token rates", columns, rows, "A framework's row: its own number, then its ratio to ours.")
+    columns = (
+        "kind",
+        "per step|tokens",
+        "per second|tokens",
+        "without evaluation and saving|tokens",
+        "over the whole run|tokens",
+    )
+    caption = "; ".join(f"{rate.kind}: {rate.method}" for rate in found if not rate.missing)
+    return _table("rates", "Token rates", columns, rows, caption)
+
+
+def framework(process: Process, found: Sequence[TokenRate]) -> Table:
+    """Return what the framework logged about speed, beside our own."""
+    rows = [(one.name, one.theirs, one.ours, one.ratio, one.meaning) for one in framework_rates(process, found)]
+    columns = ("logged as", "theirs", "ours", "theirs over ours", "what ours is")
+    return _table("framework", "The framework's own numbers", columns, rows)
 
 
 def syncs(process: Process) -> Table:
