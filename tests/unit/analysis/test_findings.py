@@ -1,9 +1,12 @@
 """Each cause is planted in an otherwise clean run and must be found, sized and named; a clean run gives none."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stepprobe.analysis.findings import RULES, find
 from stepprobe.analysis.job import read_job
+from stepprobe.model.accounts import BOOKED
 from tests.fakes.records import CLEAN, COUNTS, METHODS, MS, FakeProcess, clean_process, evidence, wobble
 
 LINE = "train.py:88 __getitem__"
@@ -291,6 +294,34 @@ def test_findings_come_dearest_first_and_say_where_they_overlap():
     assert "same time" not in found[0].cites[-1]
     assert found[1].cites[-1] == "may hold the same time as recompute: do not add the costs up"
     assert found[2].cites[-1] == "may hold the same time as padding.waste: do not add the costs up"
+
+
+COUNTERS = ("slots", "real", "labelled", "forwards", "backwards", "no_grad_forwards", "new_shapes", "amp_skipped")
+STEP = st.tuples(
+    st.booleans(),
+    st.dictionaries(st.sampled_from(BOOKED), st.floats(0.01, 100), min_size=1),
+    st.dictionaries(st.sampled_from(COUNTERS), st.integers(0, 1)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEP, min_size=1, max_size=14), st.sampled_from(["cpu", "cuda"]), st.integers(0, 3))
+def test_no_finding_promises_more_than_it_costs_or_costs_more_than_the_step(steps, device, workers):
+    """Whatever the evidence holds, the sizes stay possible."""
+    process = FakeProcess(**METHODS, device=device, loader_workers=workers)
+    for detail, accounts, counters in steps:
+        process.step(accounts, counters, detail=detail, off_cpu=accounts)
+    places = [(account, f"{account}.py:1 f", "lib.py:2 g", 20) for account in BOOKED]
+    process.sites(syncs=[("a.py:1 f", "item", 2, 1, 1000)], samples=places, shapes=[("a", 1)])
+    for finding in findings(process).values():
+        assert finding.title.endswith(".")
+        assert 0 < finding.share <= 1 + 1e-9, finding
+        for remedy in finding.remedies:
+            predicted = remedy.predicted
+            assert 0 <= predicted.value <= finding.cost.value * (1 + 1e-9), finding
+            assert predicted.low is None or predicted.low <= predicted.value + 1e-9, finding
+            assert predicted.high is None or predicted.high >= predicted.value - 1e-9, finding
+            assert remedy.fixed is None or remedy.fixed.value >= 0, finding
 
 
 def test_every_rule_says_what_it_looks_for():
