@@ -103,6 +103,7 @@ def test_an_optimizer_that_goes_parameter_by_parameter():
     assert "fused=True" in found.remedies[0].action
     assert findings(run({"optimizer": 40})) == {}, "a large optimizer alone is no fault"
     assert findings(run({"optimizer": 40}, optimizer_foreach=False)).keys() == {"optimizer.slow"}
+    assert findings(run({"optimizer": 40}, optimizer_foreach=False, optimizer_fused=True)) == {}
 
 
 def test_walks_through_all_modules():
@@ -237,6 +238,7 @@ def test_a_busy_machine():
     away = {"forward.mlp": 6, "backward.mlp": 12}
     found = only(findings(run(off_cpu=away)), "off_cpu")
     assert found.cost.value == pytest.approx(18)
+    assert found.accounts[0] == "backward.mlp", "a renderer puts it beside the largest account"
     assert findings(run(off_cpu=away, device="cuda")) == {}, "there the thread waits for the card"
     assert findings(run(off_cpu={"data.fetch": 0.2, "unattributed": 0.5})) == {}
 

@@ -21,10 +21,16 @@ def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
     """
     view = View(process, processes)
     found = sorted(
-        (finding for rule in RULES for finding in rule(view)),
+        (_largest_account_first(finding, process) for rule in RULES for finding in rule(view)),
         key=lambda finding: (-finding.cost.value, finding.kind, finding.where),
     )
     return tuple(_with_overlaps(finding, found) for finding in found)
+
+
+def _largest_account_first(finding: Finding, process: Process) -> Finding:
+    """A renderer puts a finding beside its first account, so that one must be where most of the time is."""
+    ordered = sorted(finding.accounts, key=lambda account: -process.account(account).value)
+    return msgspec.structs.replace(finding, accounts=tuple(ordered))
 
 
 def _with_overlaps(finding: Finding, found: Iterable[Finding]) -> Finding:

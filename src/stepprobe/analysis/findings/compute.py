@@ -74,7 +74,8 @@ def optimizer_slow(view: View) -> Iterator[Finding]:
     """The optimizer steps parameter by parameter."""
     cost = view.account("optimizer")
     line = view.process.hottest(("optimizer",), ONE_BY_ONE)
-    if not view.worth(cost, OPTIMIZER_SHARE) or not (line or view.fact("optimizer_foreach") is False):
+    told = view.fact("optimizer_foreach") is False and not view.fact("optimizer_fused")
+    if not view.worth(cost, OPTIMIZER_SHARE) or not (line or told):
         return
     name = view.fact("optimizer") or "the optimizer"
     yield Finding(

@@ -27,7 +27,7 @@ def data_slow(view: View) -> Iterator[Finding]:
         where=line,
         cost=cost,
         share=view.share(cost),
-        accounts=tuple(sorted(LOADING, key=lambda name: -view.account(name).value)),
+        accounts=LOADING,
         remedies=tuple(_remedies(view, cost, workers, line)),
         cites=tuple(f"ledger.{name}" for name in LOADING),
     )
