@@ -1,4 +1,4 @@
-"""Property tests here give the same answer on every machine: no deadline on a busy one, no random draws between runs."""
+"""Property tests give the same answer everywhere: no deadline on a busy machine, no new draws between runs."""
 
 from hypothesis import settings
 
