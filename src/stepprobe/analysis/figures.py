@@ -4,6 +4,7 @@ What was not observed gives a note and no figure: a zero would claim that it was
 """
 
 import math
+import re
 from collections.abc import Sequence
 
 from stepprobe.analysis.attribution import PARTS, Entry
@@ -193,8 +194,9 @@ def token_figures(process: Process, rates: Sequence[TokenRate]) -> Found:
         figures["tokens.padding_share"] = estimate(padding, "1", "slots that hold no real token")
     for logged in framework_rates(process, rates):
         if logged.ratio is not None and "tokens" in logged.name:
-            figures[f"tokens.framework.{logged.name}"] = exact(logged.theirs, "count", 1, "as the framework logged it")
-            figures[f"tokens.framework.{logged.name}_ratio"] = exact(logged.ratio, "1", 1, f"over {logged.meaning}")
+            name = f"tokens.framework.{re.sub('[^a-z0-9_]+', '_', logged.name.lower())}"
+            figures[name] = exact(logged.theirs, "count", 1, "as the framework logged it")
+            figures[f"{name}_ratio"] = exact(logged.ratio, "1", 1, f"over {logged.meaning}")
     return figures, notes
 
 

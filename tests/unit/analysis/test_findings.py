@@ -281,6 +281,21 @@ def test_the_straggler_is_the_rank_that_waits_least():
     assert "unattributed" in found.remedies[0].action
 
 
+def test_a_rank_with_more_to_do_is_named_where_a_busy_machine_hides_the_waiting():
+    found = only(findings(*pair(slow_ms=30, wait_ms=0)), "rank.uneven")
+    assert found.where == "rank 1, ddp.py:12 train"
+    assert found.cost.value == pytest.approx(30, rel=0.02)
+    assert found.remedies[0].predicted.low == 0
+
+
+def test_a_rank_that_was_put_aside_while_it_computed_has_no_more_to_do():
+    quiet, busy = (FakeProcess(rank=rank, world_size=2, **METHODS) for rank in range(2))
+    for i in range(60):
+        quiet.step({name: ms * wobble(i) for name, ms in CLEAN.items()}, COUNTS)
+        busy.step({**CLEAN, "forward.mlp": 34}, COUNTS, off_cpu={"forward.mlp": 20})
+    assert findings(quiet, busy) == {}
+
+
 def test_ranks_in_step_have_no_straggler():
     assert findings(*pair()) == {}
 

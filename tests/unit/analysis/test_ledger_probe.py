@@ -174,10 +174,16 @@ def test_the_frameworks_own_rate_stands_beside_ours():
     counts = {"slots": 4000, "real": 1000, "labelled": 500}
     fake = FakeProcess(**METHODS).steps(20, {"optimizer": 1000}, counts)
     fake.sites(
-        rates={"train_tokens_per_second": 4000.0, "train_steps_per_second": 1.0, "num_input_tokens_seen": 80_000.0}
+        rates={
+            "train_tokens_per_second": 4000.0,
+            "train_steps_per_second": 1.0,
+            "num_input_tokens_seen": 80_000.0,
+            "My tokens</script>": 1.0,
+        }
     )
     report = derive(fake)
     assert report.figures["tokens.framework.train_tokens_per_second_ratio"].value == pytest.approx(4)
+    assert "tokens.framework.my_tokens_script_" in report.figures, "a name is the user's text"
     assert report.figures["tokens.framework.num_input_tokens_seen_ratio"].value == pytest.approx(4)
     rows = {row[0]: row for row in next(table for table in report.tables if table.name == "framework").rows}
     assert rows["train_steps_per_second"] == ("train_steps_per_second", 1, 1, 1, "steady steps per second")

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 import msgspec
 
 from stepprobe.analysis.attribution import Entry
-from stepprobe.analysis.findings.view import SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
+from stepprobe.analysis.findings.view import COMPUTING, SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
 from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.tables import sync_ns
-from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
 BUSY_SHARE = 0.1
 """Off-CPU part of computing accounts that a quiet machine does not reach: there the thread has nothing to wait for."""
-COMPUTING = (*FORWARD, "recompute", *BACKWARD, "optimizer", "clip")
 
 SPIKE_FACTOR = 2.0
 """A step of twice the median is no noise: real steps scatter by a few percent."""
