@@ -1,0 +1,35 @@
+"""The RUN argument: a run folder, or the newest one."""
+
+import argparse
+from pathlib import Path
+
+from stepprobe.errors import UsageError
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add an optional RUN."""
+    parser.add_argument("folder", nargs="?", type=Path, metavar="RUN", help="run folder (default: the newest)")
+
+
+def chosen(options: argparse.Namespace) -> Path:
+    """Return the run folder that was named, or the newest of the default place.
+
+    Raises:
+        UsageError: It does not exist, or there is none.
+    """
+    from stepprobe import store
+
+    folder: Path | None = options.folder
+    return store.newest(Path(store.DEFAULT_FOLDER)) if folder is None else existing(folder)
+
+
+def existing(folder: Path) -> Path:
+    """Return a folder that exists.
+
+    Raises:
+        UsageError: It does not, or is a file.
+    """
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise UsageError(f"{str(folder)!r} {what}; name a run folder, such as one under stepprobe-runs/")
+    return folder
