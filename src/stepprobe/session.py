@@ -159,7 +159,7 @@ def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:
 
 
 def _path(folder: Path) -> str:
-    return store.as_text(str(folder))
+    return store.as_text(str(folder.resolve()))
 
 
 def _as_json(derived: Report) -> str:

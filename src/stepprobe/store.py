@@ -22,7 +22,6 @@ MANIFEST_SCHEMA = 1
 MANIFEST = "manifest.json"
 REPORT_JSON = "report.json"
 REPORT_HTML = "report.html"
-DEFAULT_FOLDER = "stepprobe-runs"
 
 _PART = ".part"  # a file that is still being written, before its rename
 _DERIVED = (REPORT_JSON, REPORT_HTML)

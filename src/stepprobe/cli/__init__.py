@@ -31,7 +31,8 @@ class Command(Protocol):
     configure: Callable[[argparse.ArgumentParser], None]
     """Adds at most eight options."""
     execute: Callable[[argparse.Namespace], int]
-    """Does it and returns the exit code. ``options.command_line`` holds the words after ``--``."""
+    """Does it and returns the exit code. ``options.command_line`` holds the words after ``--``,
+    ``options.runs`` the folder in which run folders lie."""
 
 
 def names() -> list[str]:
@@ -89,6 +90,7 @@ def _parse(name: str, command: Command, words: list[str]) -> argparse.Namespace 
     except SystemExit:  # argparse has printed the help
         return None
     options.command_line = command_line
+    options.runs = Path(str(tables.get("run", {}).get("out", "stepprobe-runs")))
     return options
 
 

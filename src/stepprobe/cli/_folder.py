@@ -19,8 +19,7 @@ def chosen(options: argparse.Namespace) -> Path:
     """
     from stepprobe import store
 
-    folder: Path | None = options.folder
-    return store.newest(Path(store.DEFAULT_FOLDER)) if folder is None else existing(folder)
+    return store.newest(options.runs) if options.folder is None else existing(options.folder)
 
 
 def existing(folder: Path) -> Path:

@@ -42,11 +42,9 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _schema() -> str:
-    import json
+    from stepprobe.report import json
 
-    from stepprobe.report import json as report_json
-
-    return json.dumps(report_json.schema(), indent=2)
+    return json.schema()
 
 
 def _deliver(text: str, out: Path | None) -> None:

@@ -44,5 +44,6 @@ def execute(options: argparse.Namespace) -> int:
     wanted = show(result.report, as_json=options.json, stream=sys.stderr)
     for problem in result.problems:
         tell(problem)
-    tell(f"the run is kept in {shown_path(result.folder)}")
+    if options.json or result.report.verdict == "not measured":  # else the report has said it
+        tell(f"the run is kept in {shown_path(result.folder)}")
     return mirror_exit(result.status) or wanted

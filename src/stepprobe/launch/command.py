@@ -14,9 +14,9 @@ from stepprobe.errors import UsageError
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _AS_MODULE = {
-    "torchrun": "torch.distributed.run",
-    "accelerate": "accelerate.commands.accelerate_cli",
-    "deepspeed": "deepspeed.launcher.runner",
+    ("torchrun",): "torch.distributed.run",
+    ("accelerate", "launch"): "accelerate.commands.launch",
+    ("deepspeed",): "deepspeed.launcher.runner",
 }
 """Launchers whose command is only on PATH when the environment's ``bin`` is, and the module that is the same."""
 
@@ -49,10 +49,11 @@ def name(argv: Sequence[str]) -> str:
 
 
 def _explain_missing(argv: Sequence[str]) -> str:
-    program, rest = argv[0], argv[1:]
-    if module := _AS_MODULE.get(program):
-        same = shlex.join(["python", "-m", module, *rest])
-        return f"{program} is not on PATH; the same without it: stepprobe run -- {same}"
+    program = argv[0]
+    for words, module in _AS_MODULE.items():
+        if words == tuple(argv[: len(words)]):
+            same = shlex.join(["python", "-m", module, *argv[len(words) :]])
+            return f"{program} is not on PATH; the same without it: stepprobe run -- {same}"
     if os.path.isfile(program):
         reason = "cannot be executed" if os.path.dirname(program) else "is a file here, not a command on PATH"
         start = ["python"] if program.endswith(".py") else ["sh"]

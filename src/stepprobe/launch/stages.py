@@ -9,8 +9,9 @@ EVENTS = "attach-events.jsonl"
 
 _MISSING = {
     "python": (
-        "no Python process of this command loaded stepprobe: something between cleared the environment or started "
-        "Python with -I, -E or -S. Run the training itself under stepprobe (inside the container, after sudo or env -i)"
+        "no Python process of this command loaded stepprobe: the command starts none, or something between cleared the "
+        "environment or started Python with -I, -E or -S. Run the training itself under stepprobe (inside the "
+        "container, after sudo or env -i)"
     ),
     "torch": (
         "Python ran, but never imported torch: the training runs elsewhere (a container, another host, a queue), or "
