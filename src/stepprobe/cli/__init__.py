@@ -1,4 +1,4 @@
-"""The command line. One file, one command: ``SUMMARY``, ``configure(parser)``, ``execute(options) -> exit code``.
+"""The command line. One file, one command: ``SUMMARY``, ``add_arguments(parser)``, ``run(arguments) -> exit code``.
 
 A file whose name begins with an underscore is no command. Everything heavy is imported by a command that runs.
 """
@@ -24,15 +24,15 @@ _PIPE_CLOSED = 141
 
 
 class Command(Protocol):
-    """What a command's module offers."""
+    """What a command's module offers; with ``TAKES_COMMAND = True`` also the user's command line after ``--``."""
 
     SUMMARY: str
     """What it answers, in one line without a full stop."""
-    configure: Callable[[argparse.ArgumentParser], None]
+    add_arguments: Callable[[argparse.ArgumentParser], None]
     """Adds at most eight options."""
-    execute: Callable[[argparse.Namespace], int]
-    """Does it and returns the exit code. ``options.command_line`` holds the words after ``--``,
-    ``options.runs`` the folder in which run folders lie."""
+    run: Callable[[argparse.Namespace], int]
+    """Does it and returns the exit code. ``arguments.command_line`` holds the words after ``--``,
+    ``arguments.runs`` the folder in which run folders lie."""
 
 
 def names() -> list[str]:
@@ -74,24 +74,32 @@ def _dispatch(words: list[str]) -> int:
     name, *rest = words
     if name not in names():
         raise UsageError(f"no command {name!r}{nearest(name, names())}; there are: {', '.join(names())}")
-    options = _parse(name, load(name), rest)
-    return load(name).execute(options) if options else 0
+    arguments = _parse(name, load(name), rest)
+    return load(name).run(arguments) if arguments else 0
 
 
 def _parse(name: str, command: Command, words: list[str]) -> argparse.Namespace | None:
-    """Return the options of a command, or None when its help was asked for and shown."""
+    """Return the arguments of a command, or None when its help was asked for and shown."""
     own, command_line = _split(words)
     parser = Parser(prog=f"stepprobe {name}", description=f"{command.SUMMARY}.", allow_abbrev=False)
-    command.configure(parser)
+    command.add_arguments(parser)
+    takes_command = getattr(command, "TAKES_COMMAND", False)
+    if takes_command:
+        parser.usage = "%(prog)s [options] -- CMD [ARG ...]"
+        parser.add_argument("misplaced", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     source, tables = read_config(Path.cwd(), names())
     parser.take_defaults(tables.get(name, {}), f"{source} [{name}]")
     try:
-        options = parser.parse_args(own)
+        arguments = parser.parse_args(own)
     except SystemExit:  # argparse has printed the help
         return None
-    options.command_line = command_line
-    options.runs = Path(str(tables.get("run", {}).get("out", "stepprobe-runs")))
-    return options
+    if command_line and not takes_command:
+        parser.error(f"{name} runs no command, so nothing can follow --")
+    if takes_command and arguments.misplaced:
+        parser.error(f"put two dashes before the command: {parser.prog} -- {shlex.join(arguments.misplaced)}")
+    arguments.command_line = command_line
+    arguments.runs = Path(str(tables.get("run", {}).get("out", "stepprobe-runs")))
+    return arguments
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", type=Path, metavar="RUN", help="run folder (default: the newest)")
 
 
-def chosen(options: argparse.Namespace) -> Path:
+def chosen(arguments: argparse.Namespace) -> Path:
     """Return the run folder that was named, or the newest of the default place.
 
     Raises:
@@ -19,7 +19,7 @@ def chosen(options: argparse.Namespace) -> Path:
     """
     from stepprobe import store
 
-    return store.newest(options.runs) if options.folder is None else existing(options.folder)
+    return store.newest(arguments.runs) if arguments.folder is None else existing(arguments.folder)
 
 
 def existing(folder: Path) -> Path:

@@ -10,16 +10,16 @@ from stepprobe.cli._folder import existing
 SUMMARY = "compare two runs by account, and say where no difference can be told"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.add_argument("before", type=Path, metavar="A", help="run folder before the change")
     parser.add_argument("after", type=Path, metavar="B", help="run folder after the change")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def execute(options: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compare and print."""
     from stepprobe import session
 
-    report = session.compare(existing(options.before), existing(options.after))
-    return show(report, as_json=options.json, stream=sys.stdout)
+    report = session.compare(existing(arguments.before), existing(arguments.after))
+    return show(report, as_json=arguments.json, stream=sys.stdout)

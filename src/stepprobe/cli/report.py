@@ -11,8 +11,8 @@ from stepprobe.errors import UsageError
 SUMMARY = "draw the report of a run again, from its evidence"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_folder(parser)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to draw it (default: text)")
     parser.add_argument("--json", action="store_true", help="the same as --format json")
@@ -20,24 +20,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of every command's --json")
 
 
-def execute(options: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Draw the report.
 
     Raises:
         UsageError: The file cannot be written.
     """
-    if options.schema:
-        _deliver(_schema(), options.out)
+    if arguments.schema:
+        _deliver(_schema(), arguments.out)
         return 0
     from stepprobe import session
 
-    result = session.report(chosen(options))
+    result = session.report(chosen(arguments))
     for problem in result.problems:
         tell(problem)
-    form = "json" if options.json else options.format
-    if form == "text" and options.out is None:
+    form = "json" if arguments.json else arguments.format
+    if form == "text" and arguments.out is None:
         return show(result.report, as_json=False, stream=sys.stdout)
-    _deliver(render(result.report, form, sys.stdout), options.out)
+    _deliver(render(result.report, form, sys.stdout), arguments.out)
     return 3 if result.report.verdict == "not measured" else 0
 
 

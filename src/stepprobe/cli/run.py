@@ -1,49 +1,44 @@
 """``stepprobe run -- CMD``: the user's job, observed."""
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 
 from stepprobe.cli._console import show, shown_path, tell
 from stepprobe.cli._parser import positive, warmup
-from stepprobe.errors import UsageError
 
 SUMMARY = "run a training script unchanged and say where each step's time went"
+TAKES_COMMAND = True
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.usage = "%(prog)s [options] -- CMD [ARG ...]"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.epilog = "The script keeps standard output; the report goes to standard error and into the run folder."
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=positive, metavar="N", help="end the job after N measured steps")
     parser.add_argument("--warmup", type=warmup, default="auto", metavar="N", help="steps to leave out (default: auto)")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
 
 
-def execute(options: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run the command, print its report, and end as the script ended.
 
     Raises:
         UsageError: There is no command, or it cannot be started.
     """
-    if options.words:
-        raise UsageError("put two dashes before the command: stepprobe run -- " + shlex.join(options.words))
     from stepprobe import session
     from stepprobe.launch.script import mirror_exit
 
     result = session.run(
-        options.command_line,
-        out=options.out,
-        steps=options.steps,
-        warmup=options.warmup,
-        output_to_stderr=options.json,
+        arguments.command_line,
+        out=arguments.out,
+        steps=arguments.steps,
+        warmup=arguments.warmup,
+        output_to_stderr=arguments.json,
     )
-    wanted = show(result.report, as_json=options.json, stream=sys.stderr)
+    wanted = show(result.report, as_json=arguments.json, stream=sys.stderr)
     for problem in result.problems:
         tell(problem)
-    if options.json or result.report.verdict == "not measured":  # else the report has said it
+    if arguments.json or result.report.verdict == "not measured":  # else the report has said it
         tell(f"the run is kept in {shown_path(result.folder)}")
     return mirror_exit(result.status) or wanted

@@ -9,18 +9,18 @@ from stepprobe.cli._folder import add_folder, chosen
 SUMMARY = "check every hash of a run and derive every figure of its report again"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     add_folder(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def execute(options: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Verify; what does not hold is raised."""
     from stepprobe import session
 
-    report = session.verify(chosen(options))
-    if options.json:
+    report = session.verify(chosen(arguments))
+    if arguments.json:
         return show(report, as_json=True, stream=sys.stdout)
     write(report.headline, sys.stdout)
     return 0

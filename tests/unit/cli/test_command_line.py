@@ -84,6 +84,7 @@ def test_each_command_explains_itself_with_at_most_eight_options(say, name):
         (["report", "--format", "pdf"], "invalid choice"),
         (["report"], "stepprobe run -- CMD"),
         (["compare", "a"], "required: B"),
+        (["report", "--", "python", "train.py"], "nothing can follow --"),
     ],
 )
 def test_wrong_use_says_what_to_do_and_exits_2(say, words, told):
