@@ -39,6 +39,5 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = show(result.report, as_json=arguments.json, stream=sys.stderr)
     for problem in result.problems:
         tell(problem)
-    if arguments.json or result.report.verdict == "not measured":  # else the report has said it
-        tell(f"the run is kept in {shown_path(result.folder)}")
+    tell(f"kept, with report.html, in {shown_path(result.folder)}")
     return mirror_exit(result.status) or wanted

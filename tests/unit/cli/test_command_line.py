@@ -95,12 +95,12 @@ def test_wrong_use_says_what_to_do_and_exits_2(say, words, told):
     assert err.count("\n") == 1
 
 
-def test_the_report_of_run_leaves_standard_output_to_the_script(say):
-    assert say("run", "--", "sh", "-c", STEPS[2] + "; echo own") == (
-        0,
-        "own\n",
-        "2 steps, finished width=80 color=False\n",
-    )
+def test_the_report_of_run_leaves_standard_output_to_the_script(say, tmp_path):
+    code, out, err = say("run", "--", "sh", "-c", STEPS[2] + "; echo own")
+    assert (code, out) == (0, "own\n")
+    report, kept = err.splitlines()
+    assert report == "2 steps, finished width=80 color=False"
+    assert (tmp_path / kept.split()[-1] / "report.html").is_file()
 
 
 def test_report_takes_the_newest_run_or_a_named_one(say, kept):

@@ -188,3 +188,39 @@ def test_two_runs_are_handed_over_in_their_order(tmp_path):
 
 def test_the_folder_of_this_interpreter_is_not_running(tmp_path):
     assert not script.is_running(tmp_path)
+
+
+class Killed(BaseException):
+    """Stands for ``kill -9``: nothing cleans up after it."""
+
+
+def test_a_kill_before_any_write_loses_no_evidence(tmp_path, monkeypatch):
+    """Stop the parent before each of its disk operations in turn; the next ``report`` must make the run whole."""
+    for survived in range(100):
+        left = [survived]
+
+        def counted(operation, left=left):
+            def operate(*arguments):
+                if left[0] == 0:
+                    raise Killed
+                left[0] -= 1
+                return operation(*arguments)
+
+            return operate
+
+        with monkeypatch.context() as killing:
+            for name in ("fsync", "replace"):
+                killing.setattr(store.os, name, counted(getattr(store.os, name)))
+            try:
+                run(tmp_path / str(survived), STEPS)
+            except Killed:
+                killed = True
+            else:
+                killed = False
+        if survived >= 2:  # before that, not even the folder's manifest is whole and the script was never started
+            folder = store.newest(tmp_path / str(survived) / "runs")
+            assert session.report(folder).report.figures["step.count"].value == 2
+            assert session.verify(folder).verdict == "ok"
+        if not killed:
+            break
+    assert survived == 10  # the manifest three times, and two report files: each one fsync and one rename
