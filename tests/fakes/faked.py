@@ -3,7 +3,9 @@
 A test calls ``installed(monkeypatch)``; a test of processes runs it as a file in place of ``python -m stepprobe``.
 """
 
+import os
 import sys
+import time
 from types import ModuleType
 
 import msgspec
@@ -72,7 +74,14 @@ def installed(patch):
         patch.setattr(sys.modules[package], short, module, raising=False)
 
 
+def kill_late(pid, number, kill=os.kill):
+    """Send a signal so late that it cannot merge with one that the terminal has sent already."""
+    time.sleep(0.1)
+    kill(pid, number)
+
+
 if __name__ == "__main__":
+    os.kill = kill_late
     installed(pytest.MonkeyPatch())
     from stepprobe.cli import main
 

@@ -1,7 +1,10 @@
 """``stepprobe run`` as a process: the script must not notice, and the caller must see the script's end."""
 
+import contextlib
 import os
 import pty
+import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,12 +114,11 @@ def test_signals_that_the_caller_ignores_or_blocks_stay_so():
         "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}); os.execv(sys.argv[1], sys.argv[1:])"
     )
-    look = ["/bin/sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status"]
+    look = [shutil.which("grep"), "-E", "^Sig(Blk|Ign)", "/proc/self/status"]  # a shell would clear its mask
     direct = finish([sys.executable, "-c", prepare, *look])
     under = finish([sys.executable, "-c", prepare, *observed(*look)])
-    assert direct.stdout
-    assert mask(under.stdout, b"SigBlk") == mask(direct.stdout, b"SigBlk")
-    assert mask(under.stdout, b"SigIgn") & bit(signal.SIGHUP)
+    assert mask(direct.stdout, b"SigBlk") == mask(under.stdout, b"SigBlk") == bit(signal.SIGUSR2)
+    assert mask(direct.stdout, b"SigIgn") & mask(under.stdout, b"SigIgn") & bit(signal.SIGHUP)
 
 
 def mask(status, name):
@@ -156,7 +158,7 @@ def read_until(terminal, mark, seconds=30):
     """Return what a terminal shows up to a mark, or to its end when there is no mark."""
     shown, deadline = b"", time.monotonic() + seconds
     while mark is None or mark not in shown:
-        assert time.monotonic() < deadline, shown
+        assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown
         try:
             part = os.read(terminal, 4096)
         except OSError:  # the last process has closed it
@@ -167,11 +169,28 @@ def read_until(terminal, mark, seconds=30):
     return shown
 
 
-def test_control_c_reaches_the_script_once_and_the_report_still_comes():
-    child, terminal = pty.fork()
-    if child == 0:
-        command = observed(*python(STEPS + textwrap.dedent(COUNT_SIGNALS)))
-        os.execv(command[0], command)
+@pytest.fixture
+def terminals():
+    """Start commands on terminals of their own, and end what a failed test leaves behind."""
+    children = []
+
+    def start(command):
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execv(command[0], command)
+        children.append((child, terminal))
+        return child, terminal
+
+    yield start
+    for child, terminal in children:
+        os.close(terminal)  # hangs up on every process of its session
+        with contextlib.suppress(ProcessLookupError):  # a test that passed has seen its end
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_control_c_reaches_the_script_once_and_the_report_still_comes(terminals):
+    child, terminal = terminals(observed(*python(STEPS + textwrap.dedent(COUNT_SIGNALS))))
     read_until(terminal, b"ready")
     os.write(terminal, b"\x03")
     shown = read_until(terminal, None)
@@ -181,11 +200,8 @@ def test_control_c_reaches_the_script_once_and_the_report_still_comes():
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_control_c_ends_a_script_that_does_not_care_as_it_would_alone():
-    child, terminal = pty.fork()
-    if child == 0:
-        command = observed(*python(STEPS + "import time; print('ready', flush=True); time.sleep(60)"))
-        os.execv(command[0], command)
+def test_control_c_ends_a_script_that_does_not_care_as_it_would_alone(terminals):
+    child, terminal = terminals(observed(*python(STEPS + "import time; print('ready', flush=True); time.sleep(60)")))
     read_until(terminal, b"ready")
     os.write(terminal, b"\x03")
     shown = read_until(terminal, None)
@@ -215,12 +231,9 @@ JOB_SHELL = """
 """
 
 
-def test_control_z_stops_the_job_for_its_shell_and_fg_goes_on():
+def test_control_z_stops_the_job_for_its_shell_and_fg_goes_on(terminals):
     script = STEPS + "import time; print('ready', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
-    child, terminal = pty.fork()
-    if child == 0:
-        command = [*python(JOB_SHELL), *observed(*python(script))]
-        os.execv(command[0], command)
+    child, terminal = terminals([*python(JOB_SHELL), *observed(*python(script))])
     read_until(terminal, b"ready")
     os.write(terminal, b"\x1a")
     read_until(terminal, b"stopped")
@@ -251,7 +264,8 @@ def test_a_script_outlives_us_and_its_run_can_be_reported_when_it_has_ended():
     assert finish(verify).returncode == 0
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path):
+def test_a_reader_that_goes_away_is_no_error(monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # then something is left to flush at exit
     finish(observed(*python(STEPS)))
     text = f'"{sys.executable}" "{FAKED}" report 2>errors; echo $? > code'
     gone = subprocess.Popen(["sh", "-c", text], stdout=subprocess.PIPE)

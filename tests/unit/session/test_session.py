@@ -148,6 +148,13 @@ def test_rounding_of_another_machine_is_no_difference():
     assert list(session._differences({"a": [1.0]}, {"a": [1.0 + 4e-16]})) == []
 
 
+@pytest.mark.parametrize("word", ["b\udcff", "</script>", "a\nb", "\u202egnp", "'\"`$(x)"])
+def test_a_hostile_word_is_kept_and_derives_again(tmp_path, word):
+    result = session.run(["sh", "-c", STEPS, word], out=tmp_path / "runs")
+    assert result.report.title == store.load(result.folder).subject
+    assert session.verify(result.folder).verdict == "ok"
+
+
 def test_a_moved_folder_still_verifies(tmp_path):
     result = run(tmp_path, STEPS)
     moved = result.folder.rename(tmp_path / "moved")
