@@ -1,4 +1,5 @@
-"""Run a user's script unchanged, under instruments.
+"""Runs the user's command unchanged, with the instruments injected.
 
-``script`` is the parent's side, ``inject/sitecustomize.py`` and ``arm`` are what runs in the user's process.
+``script`` is the parent's side; ``inject/sitecustomize.py`` and ``arm`` run inside the user's process. This module
+stays empty of imports: it is loaded in both.
 """

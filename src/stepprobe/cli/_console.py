@@ -1,0 +1,70 @@
+"""What a person sees: reports and messages, on the stream where they belong."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from stepprobe.model.report import Report
+
+FORMATS = ("text", "html", "markdown", "json")
+
+
+def render(report: "Report", form: str, stream: TextIO) -> str:
+    """Draw a report in one of ``FORMATS``, as wide and as coloured as the stream allows."""
+    if form == "json":
+        from stepprobe.report import json
+
+        return json.render(report)
+    if form == "html":
+        from stepprobe.report import html
+
+        return html.render(report)
+    if form == "markdown":
+        from stepprobe.report import markdown
+
+        return markdown.render(report)
+    from stepprobe.report import terminal
+
+    return terminal.render(report, width=_width(stream), color=stream.isatty() and not os.environ.get("NO_COLOR"))
+
+
+def show(report: "Report", *, as_json: bool, stream: TextIO) -> int:
+    """Print a report and return the exit code that it asks for; JSON always goes to standard output."""
+    if as_json:
+        write(render(report, "json", sys.stdout), sys.stdout)
+    elif report.verdict == "not measured":
+        tell(report.headline)
+    else:
+        write(render(report, "text", stream), stream)
+    return {"fail": 1, "not measured": 3}.get(report.verdict, 0)
+
+
+def write(text: str, stream: TextIO) -> None:
+    """Print text, ending in exactly one newline."""
+    print(text.rstrip("\n"), file=stream, flush=True)
+
+
+def tell(message: str) -> None:
+    """Print a message about the run itself, on standard error."""
+    print(f"stepprobe: {message}", file=sys.stderr, flush=True)
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a person would type it from here, printable whatever it is called."""
+    from stepprobe.store import as_text
+
+    text = as_text(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    return text if text.isprintable() else ascii(text)
+
+
+def _width(stream: TextIO) -> int:
+    """Columns of the terminal behind the stream, in 40 .. 160; 80 where there is none."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns) > 0:
+        return min(max(int(columns), 40), 160)
+    try:
+        return min(max(os.get_terminal_size(stream.fileno()).columns or 80, 40), 160)
+    except (OSError, ValueError):
+        return 80

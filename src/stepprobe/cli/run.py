@@ -1,0 +1,43 @@
+"""``stepprobe run -- CMD``: the user's job, observed."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from stepprobe.cli._console import show, shown_path, tell
+from stepprobe.cli._parser import positive, warmup
+
+SUMMARY = "run a training script unchanged and say where each step's time went"
+TAKES_COMMAND = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.epilog = "The script keeps standard output; the report goes to standard error and into the run folder."
+    parser.add_argument("--steps", type=positive, metavar="N", help="end the job after N measured steps")
+    parser.add_argument("--warmup", type=warmup, default="auto", metavar="N", help="steps to leave out (default: auto)")
+    parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
+    parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command, print its report, and end as the script ended.
+
+    Raises:
+        UsageError: There is no command, or it cannot be started.
+    """
+    from stepprobe import session
+    from stepprobe.launch.script import mirror_exit
+
+    result = session.run(
+        arguments.command_line,
+        out=arguments.out,
+        steps=arguments.steps,
+        warmup=arguments.warmup,
+        output_to_stderr=arguments.json,
+    )
+    wanted = show(result.report, as_json=arguments.json, stream=sys.stderr)
+    for problem in result.problems:
+        tell(problem)
+    tell(f"kept, with report.html, in {shown_path(result.folder)}")
+    return mirror_exit(result.status) or wanted

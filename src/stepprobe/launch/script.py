@@ -1,0 +1,163 @@
+"""Runs a command as the shell would have, with our injection on its PYTHONPATH, and waits for it.
+
+The parent must change nothing that the script could notice. Signals that it is sent alone it passes on; those that
+the terminal sends to the whole process group have reached the script already.
+"""
+
+import os
+import resource
+import shlex
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from stepprobe.errors import UsageError
+from stepprobe.instruments.environment import environment
+from stepprobe.launch.command import check
+from stepprobe.model.evidence import Evidence
+
+INJECT = Path(__file__).parent / "inject"
+"""Holds the ``sitecustomize`` that arms a training process."""
+
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+    signal.SIGTSTP,
+)
+_JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_WAITED_FOR = {*_PASSED_ON, *_JOB_CONTROL, signal.SIGCHLD}
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these two for itself; a shell's child does not
+
+
+def plan(argv: Sequence[str], *, steps: int | None, warmup: str) -> Evidence:
+    """Return what is known of a run before it begins: evidence without files.
+
+    Args:
+        argv: The command.
+        steps: Measured steps after which the job ends; None observes to its end.
+        warmup: Steps to leave out, a number or ``auto``.
+    """
+    return Evidence(
+        probe="ledger",
+        command="run",
+        subject=shlex.join(argv),
+        environment=environment(),
+        files={},
+        status="interrupted",
+        options={"steps": "" if steps is None else str(steps), "warmup": warmup},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A user's command, to be run once and observed (a ``model.harness.Subject``)."""
+
+    argv: tuple[str, ...]
+    folder: Path
+    """Where its processes write their evidence."""
+    planned: Evidence
+    """What ``plan`` returned for it."""
+    output_to_stderr: bool = False
+    """Send the script's standard output to standard error."""
+
+    def observe(self) -> Evidence:
+        """Run the command to its end and return what its processes wrote.
+
+        Raises:
+            UsageError: The command cannot be started.
+        """
+        program = check(self.argv)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then a child's end could not be waited for
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        caller_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+        try:
+            status = _wait(self._start(program, caller_mask))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, caller_mask)
+        files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl"))}
+        return msgspec.structs.replace(self.planned, files=files, status=status)
+
+    def _start(self, program: str, mask: Iterable[int]) -> int:
+        try:
+            return os.posix_spawn(
+                program,
+                self.argv,
+                _child_environment(self.folder, self.planned.options),
+                file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)] if self.output_to_stderr else [],
+                setsigmask=mask,
+                setsigdef=_RESET,
+            )
+        except OSError as error:
+            raise UsageError(
+                f"{program} cannot be started: {error.strerror}; check its first line (#!…), or name its interpreter: "
+                f"stepprobe run -- python {shlex.join(self.argv)}"
+            ) from error
+
+
+def _child_environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
+    inherited = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT),
+        "STEPPROBE_RUN": str(folder),
+        "STEPPROBE_STEPS": options["steps"],
+        "STEPPROBE_WARMUP": options["warmup"],
+    }
+
+
+def _wait(child: int) -> str:
+    """Wait for the child, passing on what it would have received in our place; return how it ended."""
+    while True:
+        received = signal.sigwaitinfo(_WAITED_FOR)
+        if received.si_signo != signal.SIGCHLD:
+            if received.si_signo in _PASSED_ON and received.si_code <= 0:  # sent by a process, to us alone
+                os.kill(child, received.si_signo)
+            continue
+        pid, wait_status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+        if pid == 0:
+            continue
+        if not os.WIFSTOPPED(wait_status):
+            return _status(os.waitstatus_to_exitcode(wait_status))
+        if os.WSTOPSIG(wait_status) in _JOB_CONTROL:
+            os.kill(os.getpid(), signal.SIGSTOP)  # the shell that waits for us must see its job stop
+
+
+def _status(code: int) -> str:
+    if code < 0:
+        return f"signal {-code}"
+    return f"exit {code}" if code else "finished"
+
+
+def is_running(folder: Path) -> bool:
+    """Tell whether a process of this run still lives (where there is a ``/proc``; elsewhere no)."""
+    mark = b"STEPPROBE_RUN=" + os.fsencode(folder.resolve())
+    return any(mark in _environ(path) for path in Path("/proc").glob("[0-9]*/environ"))
+
+
+def _environ(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:  # another user's, or gone
+        return []
+
+
+def mirror_exit(status: str) -> int:
+    """End this process as the script ended: die of the same signal, or return the exit code to leave with."""
+    how, _, number = status.partition(" ")
+    if how != "signal":
+        return int(number or 0)
+    fatal = int(number)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no second core file
+    if fatal not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(fatal, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {fatal})
+    os.kill(os.getpid(), fatal)
+    return 128 + fatal

@@ -1,0 +1,64 @@
+"""How far the attachment got in a command that was seen to take no step, and what to do about it."""
+
+import msgspec
+
+from stepprobe.model.evidence import Evidence
+
+EVENTS = "attach-events.jsonl"
+"""One line for each stage that a process reached."""
+
+_MISSING = {
+    "python": (
+        "no Python process of this command loaded stepprobe: the command starts none, or something between cleared the "
+        "environment or started Python with -I, -E or -S. Run the training itself under stepprobe (inside the "
+        "container, after sudo or env -i)"
+    ),
+    "torch": (
+        "Python ran, but never imported torch: the training runs elsewhere (a container, another host, a queue), or "
+        "the script ended before. Run stepprobe where the training process starts"
+    ),
+    "optimizer": (
+        "torch was imported, but no optimizer was made: the script ended before its training, or trains without "
+        "torch.optim. Check its output above, and that its arguments start a training"
+    ),
+    "step": (
+        "an optimizer was made, but no step was finished: the script ended in its first step, or never called "
+        "optimizer.step(). Let it train for at least two steps"
+    ),
+}
+"""Stages in their order, each with what it means that it was not reached."""
+
+
+class _Event(msgspec.Struct):
+    pid: int
+    event: str
+
+
+def explain(evidence: Evidence) -> str:
+    """Return one sentence that says which stage was not reached, and the next step."""
+    reached = {event.event for event in _events(evidence.files.get(EVENTS, b""))}
+    missing = next((stage for stage in _MISSING if stage not in reached), None)
+    told = _MISSING[missing] if missing else "a step was begun, but its records are missing from the run folder"
+    ended = "" if evidence.status == "finished" else f" ({_ending(evidence.status)})"
+    return f"no training step was observed{ended}: {told}."
+
+
+def _ending(status: str) -> str:
+    how, _, number = status.partition(" ")
+    match how:
+        case "exit":
+            return f"the command ended with exit code {number}"
+        case "signal":
+            return f"the command was ended by signal {number}"
+        case _:
+            return "the run was interrupted"
+
+
+def _events(data: bytes) -> list[_Event]:
+    events = []
+    for line in data.splitlines():
+        try:
+            events.append(msgspec.json.decode(line, type=_Event))
+        except msgspec.DecodeError:  # a line cut by a kill says nothing
+            continue
+    return events

@@ -1,0 +1,220 @@
+"""Measure, keep, derive, report: the only place where instruments, evidence and renderers meet."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from stepprobe import probes, store
+from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError
+from stepprobe.launch import command, script, stages
+from stepprobe.model.estimate import exact
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.report import Report
+
+_LOCAL = "run"  # where the folder lies is the one field of a report that does not come from evidence
+_ULPS = 1e-12  # relative; another machine's math library may round the last bits otherwise
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run found, and where it is kept."""
+
+    report: Report
+    folder: Path
+    status: str
+    """How the subject ended, as in ``Evidence.status``."""
+    problems: tuple[str, ...] = ()
+    """What could not be kept or drawn, each with the next step."""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    out: Path,
+    steps: int | None = None,
+    warmup: str = "auto",
+    output_to_stderr: bool = False,
+) -> Result:
+    """Run a command under the ledger probe and report on it.
+
+    Args:
+        argv: The command, unchanged.
+        out: Folder of run folders.
+        steps: Measured steps after which the job is ended; None observes to its end.
+        warmup: Steps to leave out, a number or ``auto``.
+        output_to_stderr: Send the script's standard output to standard error.
+
+    Raises:
+        UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
+    """
+    command.check(argv)
+    planned = script.plan(argv, steps=steps, warmup=warmup)
+    folder = store.create(out, command.name(argv), planned, tuple(argv))
+    subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
+    evidence = probes.load(planned.probe).measure(subject)
+    problems = []
+    try:
+        store.seal(folder, evidence.status)
+        evidence = store.load(folder)
+    except StepprobeError as error:
+        problems.append(str(error))
+    try:
+        derived = _derive(evidence, folder)
+    except StepprobeError as error:  # the script has run: its evidence and its exit code still count
+        derived = _not_measured(evidence, folder, str(error))
+    problems += _write(folder, derived)
+    return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
+
+
+def report(folder: Path) -> Result:
+    """Derive the report of a run folder again and write it there.
+
+    A run that was killed is sealed by this; one whose processes still live is read as it stands and left open.
+
+    Raises:
+        EvidenceError: The folder or a file in it is missing or damaged.
+    """
+    problems = []
+    if not script.is_running(folder):
+        try:
+            store.seal(folder, "interrupted")
+        except EvidenceError:
+            raise
+        except StepprobeError as error:
+            problems.append(str(error))
+    evidence = store.load(folder)
+    derived = _derive(evidence, folder)
+    problems += _write(folder, derived)
+    return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
+
+
+def verify(folder: Path) -> Report:
+    """Check every hash of a run folder, derive its report again and compare it with the one that is kept.
+
+    Raises:
+        EvidenceError: A file is missing, damaged or was changed.
+        AssertionFailed: The evidence does not give the report that is kept.
+    """
+    files = store.read_sealed(folder)
+    try:
+        kept = json.loads(files[store.REPORT_JSON])
+    except ValueError as error:
+        raise EvidenceError(f"{store.REPORT_JSON} is no JSON: {error}; write it again: stepprobe report RUN") from error
+    evidence = store.load(folder)
+    derived = json.loads(_as_json(_derive(evidence, folder)))
+    differences = list(_differences({**kept, _LOCAL: None}, {**derived, _LOCAL: None}))
+    if differences:
+        more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+        raise AssertionFailed(
+            f"the evidence does not give the report that is kept: {'; '.join(differences[:3])}{more}. "
+            "If another version of stepprobe wrote it, write it again with: stepprobe report RUN"
+        )
+    values = sum(1 for _ in _leaves(derived))
+    return Report(
+        command="verify",
+        verdict="ok",
+        title=evidence.subject,
+        headline=f"{len(files)} files have the hash they were sealed with; {values} values derive from them again.",
+        figures={
+            "verify.files": exact(len(files), "count", len(files), "counted"),
+            "verify.values": exact(values, "count", values, "counted"),
+        },
+        environment=dict(evidence.environment),
+        run=_path(folder),
+    )
+
+
+def compare(before: Path, after: Path) -> Report:
+    """Compare two run folders by account.
+
+    Raises:
+        EvidenceError: A folder or a file in it is missing or damaged.
+        NotObserved: One of them holds no step.
+    """
+    from stepprobe.analysis import comparison
+
+    return comparison.compare(store.load(before), store.load(after))
+
+
+def _derive(evidence: Evidence, folder: Path) -> Report:
+    """Derive the report, and say how far the script came when it shows no step."""
+    try:
+        derived = probes.load(evidence.probe).derive(evidence)
+    except NotObserved:
+        return _not_measured(evidence, folder, stages.explain(evidence))
+    if derived.verdict == "not measured" and all(control.ok for control in derived.controls):
+        derived = msgspec.structs.replace(derived, headline=stages.explain(evidence))
+    return msgspec.structs.replace(derived, run=_path(folder))
+
+
+def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:
+    return Report(
+        command=evidence.command,
+        verdict="not measured",
+        title=evidence.subject,
+        headline=reason,
+        figures={},
+        environment=dict(evidence.environment),
+        run=_path(folder),
+    )
+
+
+def _path(folder: Path) -> str:
+    return store.as_text(str(folder.resolve()))
+
+
+def _as_json(derived: Report) -> str:
+    from stepprobe.report import json as report_json
+
+    return report_json.render(derived)
+
+
+def _write(folder: Path, derived: Report) -> list[str]:
+    """Write the report files; return what went wrong, since a report that is on screen must not be lost over it."""
+    from stepprobe.report import html
+
+    documents, problems = {store.REPORT_JSON: _as_json(derived)}, []
+    try:
+        documents[store.REPORT_HTML] = html.render(derived)
+    except ImportError as error:
+        problems.append(
+            f"{store.REPORT_HTML} was not drawn: {error}; install what is missing, then: stepprobe report RUN"
+        )
+    try:
+        store.write_report(folder, documents)
+    except StepprobeError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _differences(kept: object, derived: object, place: str = "") -> Iterator[str]:
+    """Name each place where two JSON values differ."""
+    if isinstance(kept, dict) and isinstance(derived, dict):
+        for key in [*kept, *(key for key in derived if key not in kept)]:
+            yield from _differences(kept.get(key), derived.get(key), f"{place}.{key}" if place else key)
+    elif isinstance(kept, list) and isinstance(derived, list) and len(kept) == len(derived):
+        for number, pair in enumerate(zip(kept, derived, strict=True)):
+            yield from _differences(*pair, f"{place}[{number}]")
+    elif not _same(kept, derived):
+        yield f"{place}: kept {_short(kept)}, derived {_short(derived)}"
+
+
+def _same(kept: object, derived: object) -> bool:
+    if isinstance(kept, float) and isinstance(derived, float):
+        return math.isclose(kept, derived, rel_tol=_ULPS)
+    return type(kept) is type(derived) and kept == derived
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    else:
+        yield value

@@ -1,0 +1,43 @@
+import json
+
+import pytest
+
+from stepprobe.launch.stages import explain
+from stepprobe.model.evidence import Evidence
+
+
+def evidence(*events, status="finished", tail=b""):
+    lines = b"".join(json.dumps({"pid": 1, "event": event, "detail": ""}).encode() + b"\n" for event in events)
+    return Evidence(
+        probe="ledger",
+        command="run",
+        subject="x",
+        environment={},
+        files={"attach-events.jsonl": lines + tail},
+        status=status,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reached", "told"),
+    [
+        ((), "no Python process"),
+        (("python",), "never imported torch"),
+        (("python", "python", "torch"), "no optimizer was made"),
+        (("python", "torch", "optimizer"), "never called optimizer.step()"),
+        (("python", "torch", "optimizer", "step"), "records are missing"),
+    ],
+)
+def test_the_first_stage_that_was_not_reached_is_explained(reached, told):
+    assert told in explain(evidence(*reached))
+
+
+def test_a_cut_line_is_no_event():
+    assert "never imported torch" in explain(evidence("python", tail=b'{"pid":1,"event":"tor'))
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [("exit 2", "exit code 2"), ("signal 9", "signal 9"), ("interrupted", "interrupted")]
+)
+def test_the_end_is_told(status, told):
+    assert told in explain(evidence(status=status))
