@@ -16,7 +16,7 @@ VOCABULARY, LENGTH = 256, 64
 
 
 class TinyModel(nn.Module):
-    def __init__(self, width=128):
+    def __init__(self, width=256):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -37,7 +37,7 @@ def augment(slow):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=24)
     parser.add_argument("--slow-rank", type=int, default=-1, help="rank that sleeps 30 ms each step")
     return parser.parse_args()
 

@@ -47,7 +47,9 @@ class Job:
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     """Environment of every job: one CPU thread, no hub, quiet libraries."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "STEPPROBE"))}
+    # PYTHONUNBUFFERED would let the lines of two ranks run into each other
+    left_out = ("PYTEST", "STEPPROBE", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return {
         **kept,
         "OMP_NUM_THREADS": "1",

@@ -25,7 +25,7 @@ def test_the_script_behaves_as_without_us(bare, attached, command, ranks):
     alone, observed = bare(*command, ranks=ranks), attached(*command, ranks=ranks)
     assert alone.returncode == observed.returncode == 0
     assert alone.losses == observed.losses
-    assert len(alone.losses) >= 12, alone.stdout
+    assert alone.losses, alone.stdout
 
 
 @each_example

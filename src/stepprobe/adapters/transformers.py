@@ -1,6 +1,7 @@
 """HF Trainer."""
 
 import functools
+import inspect
 from types import ModuleType
 from typing import Any
 
@@ -81,9 +82,17 @@ def attach_callbacks(observer: Observer, callbacks: ModuleType) -> None:
 
 
 def attach_losses(observer: Observer, losses: ModuleType) -> None:
-    """Book the loss functions, which models look up by name in a mapping."""
+    """Book the loss functions, which models look up by name in a mapping.
+
+    Trainer asks whether a model's loss *is* ``ForCausalLMLoss``, and counts the labels differently when it is not: one
+    function gets one replacement under all its names.
+    """
+    book = functools.cache(observer.part("loss"))
+    originals = set(losses.LOSS_MAPPING.values())
     for name in list(losses.LOSS_MAPPING):
-        observer.patches.replace(losses.LOSS_MAPPING, name, observer.part("loss"))
+        observer.patches.replace(losses.LOSS_MAPPING, name, book)
+    for name in [name for name, member in vars(losses).items() if inspect.isfunction(member) and member in originals]:
+        observer.patches.replace(losses, name, book)
 
 
 def attach_masks(observer: Observer, masks: ModuleType) -> None:

@@ -208,6 +208,8 @@ class Observer:
             clock.pop_to(self._optimizer_depth)
             self._optimizer_depth = 0
         books = clock.cut() if end == "boundary" else clock.take()
+        if end != "exit":
+            self.sites.keep_samples()
         self._write_step(books, end)
         self.counters = {}
         self.parts = 0

@@ -11,13 +11,17 @@ SHOWN = {"syncs": 100, "samples": 200, "shapes": 64}
 OTHERS = "(other places)"
 _STDLIB = sysconfig.get_path("stdlib") + "/"
 
+Sample = tuple[str, CodeType | None, int, CodeType | None, int]
+"""(account, innermost code of the user and its line, innermost code and its line)"""
+
 
 class Sites:
     """Counts by place, keyed by code object and position: a line number is worked out only when a table is written."""
 
     def __init__(self) -> None:
         self.syncs: dict[tuple[CodeType | None, int, str], list[int]] = {}
-        self.samples: dict[tuple[str, CodeType | None, int, CodeType | None, int], int] = {}
+        self.samples: dict[Sample, int] = {}
+        self._pending: dict[Sample, int] = {}
         self.shapes: dict[str, int] = {}
         self.rates: dict[str, float] = {}
         self.sampler = {"interval_ns": 0, "taken": 0}
@@ -36,12 +40,18 @@ class Sites:
             row[2] += ns
 
     def sample(self, account: str, user: CodeType | None, user_line: int, leaf: CodeType, leaf_line: int) -> None:
-        """Count one stack sample."""
-        key: tuple[str, CodeType | None, int, CodeType | None, int] = (account, user, user_line, leaf, leaf_line)
-        if key not in self.samples and len(self.samples) >= LIMIT["samples"]:
-            key = (account, None, 0, None, 0)
-        self.samples[key] = self.samples.get(key, 0) + 1
-        self.sampler["taken"] += 1
+        """Count one stack sample, in the step that is under way."""
+        key: Sample = (account, user, user_line, leaf, leaf_line)
+        self._pending[key] = self._pending.get(key, 0) + 1
+
+    def keep_samples(self) -> None:
+        """The step is over: its samples count. Those behind the last step, when the script winds up, never do."""
+        pending, self._pending = self._pending, {}
+        for key, count in pending.items():
+            if key not in self.samples and len(self.samples) >= LIMIT["samples"]:
+                key = (key[0], None, 0, None, 0)
+            self.samples[key] = self.samples.get(key, 0) + count
+            self.sampler["taken"] += count
 
     def shape(self, shape: str) -> bool:
         """Count one micro-batch; return whether its shape is seen for the first time."""
@@ -54,8 +64,7 @@ class Sites:
     def table(self) -> dict[str, Any]:
         """Return the most frequent places of each table, as they are written."""
         syncs = sorted(self.syncs.items(), key=lambda item: -item[1][0])[: SHOWN["syncs"]]
-        # the sampler's thread may add a place while we look: a copy is one step of the interpreter, a loop is not
-        samples = sorted(self.samples.copy().items(), key=lambda item: -item[1])[: SHOWN["samples"]]
+        samples = sorted(self.samples.items(), key=lambda item: -item[1])[: SHOWN["samples"]]
         shapes = sorted(self.shapes.items(), key=lambda item: -item[1])[: SHOWN["shapes"]]
         return {
             "syncs": [[_at(code, _line_of(code, at)), operation, *row] for (code, at, operation), row in syncs],
