@@ -272,3 +272,14 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch):
     gone.stdout.close()
     gone.wait(60)
     assert (Path("code").read_text(), Path("errors").read_text()) == ("141\n", "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_report_that_nobody_reads_leaves_the_scripts_exit_code(monkeypatch, options):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    stream = "stdout" if options else "stderr"
+    unread = subprocess.Popen(
+        observed(*python(STEPS + "raise SystemExit(5)"), options=options), **{stream: subprocess.PIPE}
+    )
+    getattr(unread, stream).close()
+    assert unread.wait(60) == 5

@@ -74,6 +74,28 @@ def test_evidence_that_cannot_be_derived_does_not_lose_the_scripts_end(tmp_path)
         session.report(result.folder)
 
 
+def test_a_defect_of_ours_costs_neither_the_scripts_end_nor_its_evidence(tmp_path, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(faked.CountingProbe, "derive", lambda self, evidence: {}["absent"])
+        result = run(tmp_path, STEPS + "exit 5")
+    assert (result.status, result.report.verdict) == ("exit 5", "not measured")
+    assert "KeyError: 'absent' (test_session.py:" in result.report.headline
+    assert session.report(result.folder).report.headline == "2 steps, exit 5"
+
+
+def test_a_command_that_leaves_its_training_behind_is_not_sealed_under_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_PATIENCE_S", 0.1)
+    left = "f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; (while [ ! -e go ]; do sleep 0.05; done; echo 12 13 >> $f) & :"
+    monkeypatch.chdir(tmp_path)
+    result = run(tmp_path, left)
+    assert result.status == "finished"
+    assert "still lives" in result.problems[0]
+    (tmp_path / "go").touch()
+    assert script.living(result.folder, patience_s=20) == []
+    assert session.report(result.folder).report.headline == "2 steps, interrupted"
+    assert session.verify(result.folder).verdict == "ok"
+
+
 def test_what_cannot_start_leaves_nothing_behind(tmp_path):
     with pytest.raises(UsageError, match="no such command"):
         session.run(["/no/such/command"], out=tmp_path / "runs")
@@ -168,7 +190,7 @@ def test_a_run_that_still_goes_on_is_read_but_not_sealed(tmp_path):
     child = subprocess.Popen(["sleep", "60"], env={"PATH": "/usr/bin:/bin", "STEPPROBE_RUN": str(folder)})
     try:
         deadline = time.monotonic() + 10
-        while not script.is_running(folder) and time.monotonic() < deadline:
+        while not script.living(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert session.report(folder).report.headline == "1 steps, interrupted"
         assert store.read_manifest(folder).state == "running"
@@ -194,7 +216,7 @@ def test_two_runs_are_handed_over_in_their_order(tmp_path):
 
 
 def test_the_folder_of_this_interpreter_is_not_running(tmp_path):
-    assert not script.is_running(tmp_path)
+    assert not script.living(tmp_path)
 
 
 class Killed(BaseException):
