@@ -56,9 +56,12 @@ def run(
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
-    problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
-    if not problems:
-        evidence = store.load(folder)
+    try:
+        problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
+        if not problems:
+            evidence = store.load(folder)
+    except EvidenceError as error:  # the script has touched the run folder
+        problems = [str(error)]
     try:
         derived = _derive(evidence, folder)
     except Exception as error:  # the script has run: its evidence and its exit code still count
@@ -94,6 +97,8 @@ def verify(folder: Path) -> Report:
         kept = json.loads(files[store.REPORT_JSON])
     except ValueError as error:
         raise EvidenceError(f"{store.REPORT_JSON} is no JSON: {error}; write it again: stepprobe report RUN") from error
+    if not isinstance(kept, dict):
+        raise EvidenceError(f"{store.REPORT_JSON} is no report; write it again: stepprobe report RUN")
     evidence = store.load(folder)
     derived = json.loads(_as_json(_derive(evidence, folder)))
     differences = list(_differences({**kept, _LOCAL: None}, {**derived, _LOCAL: None}))

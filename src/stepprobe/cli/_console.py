@@ -65,7 +65,10 @@ def shown_path(path: Path) -> str:
     """Return a path as a person would type it from here, printable whatever it is called."""
     from stepprobe.store import as_text
 
-    text = as_text(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    try:
+        text = as_text(str(path.relative_to(Path.cwd())))
+    except (ValueError, FileNotFoundError):  # elsewhere, or the working folder is gone
+        text = as_text(str(path))
     return text if text.isprintable() else ascii(text)
 
 

@@ -84,7 +84,7 @@ class Script:
             status = _wait(self._start(program, caller_mask))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, caller_mask)
-        files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl"))}
+        files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl")) if path.is_file()}
         return msgspec.structs.replace(self.planned, files=files, status=status)
 
     def _start(self, program: str, mask: Iterable[int]) -> int:

@@ -283,3 +283,11 @@ def test_a_report_that_nobody_reads_leaves_the_scripts_exit_code(monkeypatch, op
     )
     getattr(unread, stream).close()
     assert unread.wait(60) == 5
+
+
+def test_a_script_that_removes_the_working_folder_keeps_its_exit_code(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    result = finish(observed("sh", "-c", "rm -rf ../gone; exit 5", options=["--out", str(tmp_path / "runs")]))
+    assert result.returncode == 5
+    assert str(tmp_path / "runs").encode() in result.stderr

@@ -83,6 +83,13 @@ def test_a_defect_of_ours_costs_neither_the_scripts_end_nor_its_evidence(tmp_pat
     assert session.report(result.folder).report.headline == "2 steps, exit 5"
 
 
+@pytest.mark.parametrize("text", ["rm -rf $STEPPROBE_RUN", "echo x > $STEPPROBE_RUN/manifest.json"])
+def test_a_script_that_spoils_its_run_folder_keeps_its_end(tmp_path, text):
+    result = run(tmp_path, STEPS + text + "; exit 5")
+    assert result.status == "exit 5"
+    assert any("run folder" in problem or "manifest.json is damaged" in problem for problem in result.problems)
+
+
 def test_a_command_that_leaves_its_training_behind_is_not_sealed_under_it(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "_PATIENCE_S", 0.1)
     left = "f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; (while [ ! -e go ]; do sleep 0.05; done; echo 12 13 >> $f) & :"
