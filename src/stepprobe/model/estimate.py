@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 Unit = Literal["ms", "s", "ns", "1", "tokens", "tokens/s", "tokens/step", "steps", "count", "count/step", "bytes"]
-"""Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says otherwise."""
+"""Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says else."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,167 @@
+"""PyTorch itself: optimizers, backward, losses, loaders, gradient scaling. Every framework ends here."""
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from stepprobe.instruments.attach import tensors
+from stepprobe.instruments.attach.batches import Batches
+from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.modules import ModuleHooks
+from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.patches import booked, swallowed
+from stepprobe.instruments.attach.roots import RootFinder
+from stepprobe.instruments.attach.unit_costs import unit_costs_ns
+
+CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
+
+
+def attach(observer: Observer, torch: ModuleType) -> None:
+    """Put the hooks of PyTorch in place."""
+    observer.tell("torch")
+    batches = Batches(observer, torch)
+    hooks = ModuleHooks(observer, batches, torch)
+    observer.part, observer.batch_loaded = hooks.part, batches.loaded
+    observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
+    RootFinder(observer, hooks, torch).watch()
+    _optimizers(observer, torch)
+    _functions(observer, hooks, torch)
+    tensors.watch(observer, torch)
+
+
+def _optimizers(observer: Observer, torch: ModuleType) -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    register_optimizer_step_pre_hook(lambda *_: observer.optimizer_begins())
+    register_optimizer_step_post_hook(lambda *_: observer.optimizer_ended())
+    clock, gate, patches = observer.clock, observer.gate, observer.patches
+    for owner in (torch.optim.Optimizer, torch.nn.Module):
+        patches.replace(owner, "zero_grad", booked(clock, gate, INDEX["zero_grad"]))
+    for scheduler in _subclasses(torch.optim.lr_scheduler.LRScheduler):
+        patches.replace(scheduler, "step", booked(clock, gate, INDEX["scheduler"]))
+    clipping = torch.nn.utils.clip_grad
+    for name in CLIPPING:
+        if patches.replace(clipping, name, booked(clock, gate, INDEX["clip"])) and hasattr(torch.nn.utils, name):
+            patches.replace(torch.nn.utils, name, _same(getattr(clipping, name)))
+    patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
+
+
+def _same(function: Any) -> Any:
+    """Another name of the same function gets the same replacement."""
+    return lambda _: function
+
+
+def _subclasses(root: type) -> set[type]:
+    return {root}.union(*map(_subclasses, root.__subclasses__()))
+
+
+def _scaled(observer: Observer, step: Any) -> Any:
+    @functools.wraps(step)
+    def scaled(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        before = observer.optimizer_steps
+        result = step(scaler, *args, **kwargs)
+        if observer.gate.open and observer.optimizer_steps == before:
+            observer.optimizer_skipped()
+        return result
+
+    return scaled
+
+
+def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> None:
+    patches, functional = observer.patches, torch.nn.functional
+    patches.replace(torch.autograd, "backward", hooks.backward)
+    patches.replace(functional, "scaled_dot_product_attention", hooks.part("attention"))
+    patches.replace(functional, "cross_entropy", hooks.loss)
+    patches.replace(functional, "linear_cross_entropy", hooks.part("loss"))
+    patches.replace(torch, "save", swallowed(observer.clock, observer.gate, INDEX["checkpoint"]))
+
+
+def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
+    """Put the hooks of ``torch.utils.data`` in place."""
+    clock, gate, patches = observer.clock, observer.gate, observer.patches
+
+    def waiting(next_: Any) -> Any:
+        @functools.wraps(next_)
+        def waiting(iterator: Any) -> Any:
+            observer.data_asked()
+            batch = wait(iterator)
+            observer.batch_loaded(batch)
+            return batch
+
+        wait = booked(clock, gate, INDEX["data.wait"])(next_)
+        return waiting
+
+    def starting(iter_: Any) -> Any:
+        @functools.wraps(iter_)
+        def starting(loader: Any) -> Any:
+            observer.data_asked()
+            if gate.open:
+                _loader_facts(observer, loader)
+            return start(loader)
+
+        start = booked(clock, gate, INDEX["data.start"])(iter_)
+        return starting
+
+    patches.replace(dataloader._BaseDataLoaderIter, "__next__", waiting)
+    patches.replace(dataloader.DataLoader, "__iter__", starting)
+    # a loader that is made again waits for the workers of the one before to end
+    stopping = booked(clock, gate, INDEX["data.start"])
+    patches.replace(dataloader._MultiProcessingDataLoaderIter, "_shutdown_workers", stopping)
+
+
+def _loader_facts(observer: Observer, loader: Any) -> None:
+    observer.facts.update(
+        loader_workers=int(loader.num_workers),
+        loader_batch_size=int(loader.batch_size or 0),
+        loader_persistent=bool(loader.persistent_workers),
+        loader_pinned=bool(loader.pin_memory),
+    )
+
+
+def attach_fetch(observer: Observer, fetch: ModuleType) -> None:
+    """Split the fetching of rows from their collation (in this process; workers observe nothing)."""
+    clock, gate = observer.clock, observer.gate
+    collate = booked(clock, gate, INDEX["data.collate"])
+
+    def splitting(fetch_: Any) -> Any:
+        @functools.wraps(fetch_)
+        def splitting(fetcher: Any, indices: Any) -> Any:
+            if not gate.open:
+                return fetch_(fetcher, indices)
+            own = fetcher.collate_fn
+            fetcher.collate_fn = collate(own)
+            try:
+                return booked_fetch(fetcher, indices)
+            finally:
+                fetcher.collate_fn = own
+
+        booked_fetch = booked(clock, gate, INDEX["data.fetch"])(fetch_)
+        return splitting
+
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        observer.patches.replace(getattr(fetch, name), "fetch", splitting)
+
+
+def attach_compiler(observer: Observer, callback: ModuleType) -> None:
+    """Book the time in which ``torch.compile`` compiles."""
+    clock, gate = observer.clock, observer.gate
+    depths: list[int] = []
+
+    def begins(*_: Any) -> None:
+        if gate.open:
+            depths.append(clock.push(INDEX["compile"]))
+
+    def ended(*_: Any) -> None:
+        if depths:
+            clock.pop_to(depths.pop())
+
+    callback.callback_handler.register_start_callback(begins)
+    callback.callback_handler.register_end_callback(ended)
+
+
+ON_IMPORT = {
+    "torch": attach,
+    "torch.utils.data.dataloader": attach_loader,
+    "torch.utils.data._utils.fetch": attach_fetch,
+    "torch._dynamo.callback": attach_compiler,
+}

@@ -1,0 +1,100 @@
+"""HF Trainer."""
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.patches import booked, swallowed
+
+BOOKED = {
+    "_prepare_inputs": "h2d",
+    "get_batch_samples": "data.wait",
+    "_maybe_log_save_evaluate": "logging",
+    "floating_point_ops": "logging",
+    "_track_num_input_tokens": "logging",
+    "_clip_grad_norm": "clip",
+    "_get_grad_norm": "clip",
+}
+SWALLOWED = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
+MASKS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
+SETTINGS = ("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers")
+
+
+def attach_trainer(observer: Observer, trainer: ModuleType) -> None:
+    """Book what ``Trainer`` does around the model."""
+    clock, gate, patches, cls = observer.clock, observer.gate, observer.patches, trainer.Trainer
+    for name, account in BOOKED.items():
+        patches.replace(cls, name, booked(clock, gate, INDEX[account]))
+    for name, account in SWALLOWED.items():
+        patches.replace(cls, name, swallowed(clock, gate, INDEX[account]))
+    for name in ("training_step", "compute_loss"):
+        patches.replace(cls, name, observer.part("other"))
+    # looked up on every micro-step, on the disk, by the filter of the losses that are logged
+    patches.replace(trainer, "is_torch_xla_available", booked(clock, gate, INDEX["logging"]))
+    patches.replace(cls, "log", lambda log: _logging(observer, log))
+    patches.replace(cls, "_inner_training_loop", lambda loop: _noting_settings(observer, loop))
+    patches.replace(cls, "_finalize_training", lambda finalize: _ending(observer, finalize))
+
+
+def _logging(observer: Observer, log: Any) -> Any:
+    """Keep the numbers about speed and tokens that the framework itself logs, for comparison with ours."""
+    logged = booked(observer.clock, observer.gate, INDEX["logging"])(log)
+
+    @functools.wraps(log)
+    def logging(trainer: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        for name, value in logs.items():
+            if isinstance(value, (int, float)) and ("per_second" in name or "tokens" in name):
+                observer.sites.rates[str(name)[:80]] = float(value)
+        return logged(trainer, logs, *args, **kwargs)
+
+    return logging
+
+
+def _noting_settings(observer: Observer, loop: Any) -> Any:
+    @functools.wraps(loop)
+    def noting(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        observer.facts.setdefault("framework", "transformers")
+        for name in SETTINGS:
+            value = getattr(trainer.args, name, None)
+            if isinstance(value, (bool, int, float, str)):
+                observer.facts[name] = value
+        return loop(trainer, *args, **kwargs)
+
+    return noting
+
+
+def _ending(observer: Observer, finalize: Any) -> Any:
+    @functools.wraps(finalize)
+    def ending(*args: Any, **kwargs: Any) -> Any:
+        observer.training_ended()
+        return finalize(*args, **kwargs)
+
+    return ending
+
+
+def attach_callbacks(observer: Observer, callbacks: ModuleType) -> None:
+    """Book the callbacks."""
+    book = booked(observer.clock, observer.gate, INDEX["callbacks"])
+    observer.patches.replace(callbacks.CallbackHandler, "call_event", book)
+
+
+def attach_losses(observer: Observer, losses: ModuleType) -> None:
+    """Book the loss functions, which models look up by name in a mapping."""
+    for name in list(losses.LOSS_MAPPING):
+        observer.patches.replace(losses.LOSS_MAPPING, name, observer.part("loss"))
+
+
+def attach_masks(observer: Observer, masks: ModuleType) -> None:
+    """Book the building of attention masks as attention."""
+    for name in MASKS:
+        observer.patches.replace(masks, name, observer.part("attention"))
+
+
+ON_IMPORT = {
+    "transformers.trainer": attach_trainer,
+    "transformers.trainer_callback": attach_callbacks,
+    "transformers.loss.loss_utils": attach_losses,
+    "transformers.masking_utils": attach_masks,
+}

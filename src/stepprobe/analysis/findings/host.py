@@ -1,0 +1,208 @@
+"""Findings about what the host does between and around the computation."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from stepprobe.analysis.attribution import Entry
+from stepprobe.analysis.findings.view import COMPUTING, SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
+from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
+from stepprobe.analysis.statistics import median
+from stepprobe.analysis.tables import sync_ns
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.finding import Finding, Remedy
+
+BUSY_SHARE = 0.1
+"""Off-CPU part of computing accounts that a quiet machine does not reach: there the thread has nothing to wait for."""
+
+SPIKE_FACTOR = 2.0
+"""A step of twice the median is no noise: real steps scatter by a few percent."""
+SPIKES_AT_MOST = 0.1
+"""Where more steps than this are slow, they are another kind of step, not spikes."""
+OCCASIONAL = ("eval", "checkpoint", "logging")
+"""Work that is meant to come now and then; it has rules of its own."""
+
+HALF = 0.5
+"""What is left of work that is done half as often."""
+
+
+class Chore(msgspec.Struct, frozen=True):
+    """An account whose time trains nothing, and what to do about it."""
+
+    account: str
+    title: str
+    actions: tuple[str, ...]
+    half_as_often: bool = False
+    """True: the change is to do it half as often, which saves half; else it saves something between nothing and all."""
+    share: float = WORTH_SHARE
+
+
+CHORES = (
+    Chore("clip", "Clipping gradients", ("clip_grad_norm_(…, foreach=True)",), share=0.05),
+    Chore("zero_grad", "Setting gradients to zero", ("zero_grad(set_to_none=True)",)),
+    Chore("logging", "Logging", ("log half as often (logging_steps)",), half_as_often=True),
+    Chore("callbacks", "Callbacks", ("take the callback at this line out of the step, or call it every N steps",)),
+    Chore("eval", "Evaluation", ("evaluate half as often (eval_steps), or on fewer rows",), half_as_often=True),
+    Chore("checkpoint", "Saving checkpoints", ("save half as often (save_steps)", "save in the background"), True),
+    Chore(
+        "gc", "Garbage collection", ("gc.freeze() after set-up", "collect every N steps: gc.disable() and gc.collect()")
+    ),
+    Chore(
+        "compile",
+        "Compilation goes on after the warm-up and",
+        ("mark changing dimensions dynamic, or pad to few sizes",),
+    ),
+)
+
+
+def chores(view: View) -> Iterator[Finding]:
+    """Accounts that are large and train nothing."""
+    for chore in CHORES:
+        cost = view.account(chore.account)
+        if view.worth(cost, chore.share):
+            yield _chore(view, chore, cost)
+
+
+def _chore(view: View, chore: Chore, cost: Estimate) -> Finding:
+    if chore.half_as_often:
+        predicted = scaled(cost, HALF, "half as often")
+    else:
+        predicted = up_to(cost.value, cost.n, "how much the change leaves is not known before it is tried")
+    return Finding(
+        kind=f"{chore.account}.slow",
+        title=f"{chore.title} takes {cost.value:.3g} ms of each step.",
+        where=view.process.hottest((chore.account,)),
+        cost=cost,
+        share=view.share(cost),
+        accounts=(chore.account,),
+        remedies=tuple(Remedy(action=action, predicted=predicted) for action in chore.actions),
+        cites=(f"ledger.{chore.account}",),
+    )
+
+
+def sync_sites(view: View) -> Iterator[Finding]:
+    """A line reads a result back, so the host waits until it is there."""
+    process = view.process
+    for place, operation, calls, timed, spent in process.records.sites.syncs if process.records.sites else ():
+        ms = sync_ns(calls, timed, spent) / NS_PER_MS / process.sited
+        method = f"{timed} of {calls} calls timed, over {process.sited} steps, warm-up included"
+        cost = Estimate(value=ms, unit="ms", n=calls, method=method)
+        if view.worth(cost):
+            yield _sync(view, place, operation, cost, calls / process.sited)
+
+
+def _sync(view: View, place: str, operation: str, cost: Estimate, per_step: float) -> Finding:
+    host = max(0.0, view.wall_ms - view.account("sync", "d2h").value)
+    if view.on_cpu:
+        predicted = up_to(cost.value, cost.n, "on the CPU nothing is waited for; the call itself is what can be saved")
+    else:
+        predicted = up_to(
+            min(cost.value, host), cost.n, f"min(host {host:.3g} ms, device): the device's part is not measured here"
+        )
+    return Finding(
+        kind="sync.site",
+        title=f"{operation} at {place}: {per_step:.3g} calls a step hold the host for {cost.value:.3g} ms.",
+        where=place,
+        cost=cost,
+        share=view.share(cost),
+        accounts=("sync", "d2h"),
+        remedies=(
+            Remedy(action="keep the value on the device, and read it only in steps that log", predicted=predicted),
+        ),
+        cites=("syncs", "ledger.sync", "ledger.d2h"),
+    )
+
+
+def unattributed_lines(view: View) -> Iterator[Finding]:
+    """Time that no hook names, with the line that the sampler found there."""
+    lines = view.process.sampled(("unattributed",))
+    for line in sorted(lines, key=lambda one: (-lines[one], one)):
+        cost = view.line_cost(("unattributed",), line)
+        if line not in ELSEWHERE and lines[line] >= SAMPLES_FEWEST and view.worth(cost):
+            yield Finding(
+                kind="host.line",
+                title=f"{line} holds the step for {cost.value:.3g} ms outside of data, model and optimizer.",
+                where=line,
+                cost=cost,
+                share=view.share(cost),
+                accounts=("unattributed",),
+                remedies=(Remedy(action="take this line out of the step", predicted=all_of(cost, "the line is gone")),),
+                cites=("ledger.unattributed", "samples"),
+            )
+
+
+def off_cpu(view: View) -> Iterator[Finding]:
+    """On a busy machine the training thread is put aside while it computes."""
+    if not view.on_cpu:
+        return
+    away = view.process.mean(lambda entry: sum(entry.off_cpu.get(name, 0) for name in COMPUTING) / NS_PER_MS)
+    computing = view.account(*COMPUTING)
+    cost = Estimate(value=away.value, unit="ms", low=away.low, high=away.high, n=away.n, method="wall minus CPU time")
+    if not view.worth(cost) or cost.value < BUSY_SHARE * computing.value:
+        return
+    yield Finding(
+        kind="off_cpu",
+        title=f"A busy machine: the thread was off the CPU in {cost.value / computing.value:.0%} of its computing.",
+        where="",
+        cost=cost,
+        share=view.share(cost),
+        accounts=COMPUTING,
+        remedies=(
+            Remedy(
+                action="give the job its own processor cores (taskset), and fewer threads than cores (OMP_NUM_THREADS)",
+                predicted=up_to(
+                    cost.value, cost.n, "a thread may also be off the CPU while it waits for its own helpers"
+                ),
+            ),
+        ),
+        cites=("off_cpu.share",),
+    )
+
+
+def spikes(view: View) -> Iterator[Finding]:
+    """Few steps take much of the time."""
+    steps = [one for one in view.process.entries if one.weight == 1 and not one.counters.get("new_shapes")]
+    if not steps:
+        return
+    usual = median([_regular_ns(step) for step in steps])
+    slow = [step for step in steps if _regular_ns(step) > SPIKE_FACTOR * usual]
+    excess = sum(_regular_ns(step) - usual for step in slow) / NS_PER_MS
+    method = "time above the median in slow steps, per step"
+    cost = Estimate(value=excess / len(steps), unit="ms", n=len(slow), method=method)
+    if not slow or len(slow) > SPIKES_AT_MOST * len(steps) or not view.worth(cost):
+        return
+    account = _swollen(slow, steps)
+    slowest = max(slow, key=lambda step: step.wall_ns).position
+    yield Finding(
+        kind="steps.spikes",
+        title=f"{len(slow)} of {len(steps)} steps take twice the median or more: {excess:,.0f} ms, most in {account}.",
+        where=view.process.hottest((account,)),
+        cost=cost,
+        share=view.share(cost),
+        accounts=(account,),
+        remedies=(
+            Remedy(
+                action=f"look at step {slowest} in {account}",
+                predicted=up_to(cost.value, len(slow), "the cause of a spike is not known from its size"),
+            ),
+        ),
+        cites=("steps", "step.wall_p90"),
+    )
+
+
+def _regular_ns(step: Entry) -> int:
+    return step.wall_ns - sum(step.accounts.get(name, 0) for name in OCCASIONAL)
+
+
+def _swollen(slow: list[Entry], steps: list[Entry]) -> str:
+    """Return the account that takes most in slow steps above what it takes in the middle step."""
+
+    def excess(account: str) -> float:
+        usual = median([step.accounts.get(account, 0) for step in steps])
+        return sum(step.accounts.get(account, 0) - usual for step in slow)
+
+    names = {name for step in slow for name in step.accounts if name not in OCCASIONAL}
+    return max(sorted(names), key=excess)
+
+
+RULES: tuple[Rule, ...] = (chores, sync_sites, unattributed_lines, off_cpu, spikes)

@@ -1,0 +1,92 @@
+"""Findings about the way from the dataset to the step."""
+
+import math
+from collections.abc import Iterator
+
+from stepprobe.analysis.findings.view import SAMPLES_FEWEST, Rule, View, all_of, up_to
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.finding import Finding, Remedy
+
+LOADING = ("data.wait", "data.fetch", "data.collate")
+
+WORKERS_FEWEST = 2
+"""One worker loads while the other hands over."""
+
+
+def data_slow(view: View) -> Iterator[Finding]:
+    """The step waits for its batch: rows are fetched, tokenised and collated while nothing trains."""
+    cost = view.account(*LOADING)
+    if not view.worth(cost):
+        return
+    workers = int(view.fact("loader_workers") or 0)
+    line = view.process.hottest(LOADING)
+    parts = ", ".join(f"{name[5:]} {view.account(name).value:.3g} ms" for name in LOADING if view.account(name).value)
+    yield Finding(
+        kind="data.slow",
+        title=f"Each step waits {cost.value:.3g} ms for its batch ({parts}).",
+        where=line,
+        cost=cost,
+        share=view.share(cost),
+        accounts=LOADING,
+        remedies=tuple(_remedies(view, cost, workers, line)),
+        cites=tuple(f"ledger.{name}" for name in LOADING),
+    )
+
+
+def _remedies(view: View, cost: Estimate, workers: int, line: str) -> Iterator[Remedy]:
+    sampled = view.process.sampled(LOADING)
+    if line and sampled[line] >= SAMPLES_FEWEST:
+        action = f"do the work of {line} once, before training: pre-tokenise, or cache what it returns"
+        yield Remedy(action=action, predicted=view.line_cost(LOADING, line))
+    elif not workers:
+        action = "fetch and collate once, before training: pre-tokenise, or cache the rows"
+        yield Remedy(action=action, predicted=up_to(cost.value, cost.n, "no line was sampled often enough to size it"))
+    yield _more_workers(view, cost, workers) if workers else _workers(view, cost)
+
+
+def _workers(view: View, cost: Estimate) -> Remedy:
+    rest = view.wall_ms - cost.value
+    count = max(WORKERS_FEWEST, math.ceil(cost.value / rest) + 1 if rest > 0 else WORKERS_FEWEST)
+    action = f"DataLoader(num_workers={count}): load the next batches while this one trains"
+    if view.on_cpu:
+        predicted = up_to(cost.value, cost.n, "workers share the processor with the training")
+    else:
+        # Even with no overlap at all, `count` workers share the loading among them.
+        low = (cost.low if cost.low is not None else cost.value) * (1 - 1 / count)
+        predicted = Estimate(
+            value=cost.value, unit="ms", low=low, high=cost.high, n=cost.n, method=f"loading hidden by {count} workers"
+        )
+    return Remedy(action=action, predicted=predicted)
+
+
+def _more_workers(view: View, cost: Estimate, workers: int) -> Remedy:
+    # The workers deliver one batch per step: the step cannot be shorter than their time divided by their number.
+    gain = min(cost.value, view.wall_ms / 2)
+    return Remedy(
+        action=f"DataLoader(num_workers={2 * workers}), now {workers}: the workers are slower than the training",
+        predicted=up_to(gain, cost.n, "twice the workers deliver at most twice as fast"),
+    )
+
+
+def data_start(view: View) -> Iterator[Finding]:
+    """The loader is set up again and again: workers are started, and the first batch is waited for."""
+    cost = view.account("data.start")
+    if not view.worth(cost):
+        return
+    restarts = view.fact("loader_workers") and not view.fact("loader_persistent")
+    actions = ["build the DataLoader and its iterator once, outside the loop over steps"]
+    if restarts:
+        actions.insert(0, "DataLoader(persistent_workers=True): keep the workers between passes")
+    yield Finding(
+        kind="data.start",
+        title=f"Starting the loader takes {cost.value:.3g} ms of each step: it is made anew while training.",
+        where=view.process.hottest(("data.start",)),
+        cost=cost,
+        share=view.share(cost),
+        accounts=("data.start",),
+        remedies=tuple(Remedy(action=one, predicted=all_of(cost, "nothing left to start")) for one in actions),
+        cites=("ledger.data.start",),
+    )
+
+
+RULES: tuple[Rule, ...] = (data_slow, data_start)

@@ -1,0 +1,115 @@
+"""What a report has to say against itself: all that was cut, sampled, summed, divided, lost or not seen."""
+
+from collections.abc import Iterator
+
+from stepprobe.analysis.job import Job
+from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.statistics import BLOCKS_FEWEST, drift
+from stepprobe.model.accounts import UNDIVIDED
+
+SELF_SHARE = 0.01
+"""Own cost, over the wall time, above which the instrument is part of what it measures."""
+
+STARVED = 0.25
+"""Part of the samples due below which the sampler was starved; it changes its interval, so the part is rough."""
+
+
+def run_notes(job: Job, status: str) -> tuple[str, ...]:
+    """Return every reservation about a run."""
+    notes = list(job.notes)
+    if status != "finished":
+        notes.append(f"the script did not end well ({status}); the report is about the steps it finished")
+    world = job.main.records.header.world_size
+    if world > len(job.ranks):
+        notes.append(f"{len(job.ranks)} of {world} ranks left steps to read; the others are not in the report")
+    for process in job.ranks:
+        prefix = f"rank {process.rank}: " if len(job.ranks) > 1 else ""
+        notes += [prefix + note for note in _process_notes(process)]
+    return tuple(notes)
+
+
+def unsteady(process: Process) -> str:
+    """Return why the means of a process should not be taken at face value; empty where they may."""
+    if process.measured < 2 * BLOCKS_FEWEST:
+        return f"only {process.measured} steady steps: too few for an interval"
+    trend = drift([step.wall_ns / NS_PER_MS for step in process.steady])
+    if trend.matters:
+        word = "longer" if trend.change > 0 else "shorter"
+        return f"the run is not stationary: its steps become {abs(trend.change):.1%} {word} from beginning to end"
+    share = sum(entry.self_ns for entry in process.entries) / sum(entry.wall_ns for entry in process.entries)
+    if share > SELF_SHARE:
+        return f"observing took {share:.1%} of the step, more than {SELF_SHARE:.0%}"
+    return ""
+
+
+def _process_notes(process: Process) -> Iterator[str]:
+    yield from _averaged(process)
+    yield from _divided(process)
+    yield from _sampled(process)
+    yield from _ending(process)
+    if reason := unsteady(process):
+        yield reason
+    yield from process.records.notes
+
+
+def _averaged(process: Process) -> Iterator[str]:
+    every = sum(one.wall_ns for one in process.everything)
+    if process.warmup:
+        cut = sum(step.wall_ns for step in process.finished[: process.warmup])
+        yield f"warm-up: the first {process.warmup} steps are not in the means ({cut / every:.1%} of all wall time)"
+        if process.warmup >= len(process.finished) // 2:
+            yield "the warm-up reaches half of the run: it may not have become steady at all; observe more steps"
+    if process.open_steps:
+        yield f"{process.open_steps} last step was ended by the end of the script: counted, not in the means"
+    summed = sum(summary.count for summary in process.summaries)
+    if summed:
+        yield f"{process.count - _in_sums(process)} steps are kept in full, {_in_sums(process)} only in sums"
+    dropped = _in_sums(process) - summed
+    if dropped:
+        yield f"{dropped} steps are in sums that reach into the warm-up: not in the means"
+
+
+def _in_sums(process: Process) -> int:
+    return sum(summary.count for summary in process.records.summaries)
+
+
+def _divided(process: Process) -> Iterator[str]:
+    for whole in UNDIVIDED:
+        spent = sum(one.accounts.get(whole, (0, 0))[0] for one in process.observed)
+        if not spent:
+            continue
+        share = spent / sum(entry.wall_ns for entry in process.entries)
+        if not process.shares[whole]:
+            yield f"no step shows what the {whole} pass is made of: {share:.1%} of the step is booked as {whole}.other"
+        elif process.borrowed_detail:
+            yield f"{whole}: {share:.1%} of the step is divided by the shares of warm-up steps, the only detailed ones"
+        else:
+            yield (
+                f"{whole}: {share:.1%} of the step is divided by the shares of the {process.detailed} "
+                f"of {process.measured} steps observed in detail"
+            )
+
+
+def _sampled(process: Process) -> Iterator[str]:
+    sites = process.records.sites
+    if sites is None:
+        yield "no table of call sites was written: no lines, no batch shapes, no synchronising calls"
+        return
+    if process.sited < process.count:
+        yield f"lines, shapes and synchronising calls are those of the first {process.sited} of {process.count} steps"
+    untimed = sum(calls - timed for _, _, calls, timed, _ in sites.syncs)
+    if untimed:
+        calls = sum(calls for _, _, calls, _, _ in sites.syncs)
+        yield f"{untimed} of {calls} synchronising calls ({untimed / calls:.0%}) were counted but not timed"
+    interval, taken = sites.sampler.get("interval_ns", 0), sites.sampler.get("taken", 0)
+    seen = sum(one.wall_ns for one in process.everything) * process.sited / process.count
+    due = seen / interval if interval else 0
+    if taken < STARVED * due:
+        yield f"the sampler took {taken} of {due:.0f} samples: something held the interpreter, so lines may be missing"
+
+
+def _ending(process: Process) -> Iterator[str]:
+    if process.records.ended is None:
+        yield "the process was killed, or is still running: its last steps may be missing"
+    if process.records.cut_bytes:
+        yield f"the last line was never finished: {process.records.cut_bytes} bytes dropped"

@@ -1,0 +1,169 @@
+"""Tables and charts of a run's report."""
+
+from collections.abc import Sequence
+
+from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.tokens import TokenRate, framework_rates, token_rates
+from stepprobe.model.accounts import BACKWARD
+from stepprobe.model.report import Cell, Chart, Column, Table
+
+ROWS_MOST = 25
+"""Rows of a table; a caption says what was left out."""
+POINTS_MOST = 1500
+"""Points of the chart; above, neighbours are drawn as their mean and their slowest."""
+
+WAITING = (*BACKWARD, "sync")
+"""Accounts in which a rank waits for the others: gradients are exchanged inside the backward pass."""
+NOT_OWN = (*WAITING, "unattributed")
+
+
+def run_tables(process: Process, ranks: Sequence[Process]) -> tuple[Table, ...]:
+    """Return the tables that have rows."""
+    found = token_rates(process, ranks)
+    tables = (
+        rates(found),
+        framework(process, found),
+        syncs(process),
+        samples(process),
+        shapes(process),
+        compare_ranks(process, ranks),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+def _table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> Table:
+    """Columns are given as ``title`` or ``title|unit``; rows come dearest first."""
+    shown = tuple(tuple(row) for row in rows[:ROWS_MOST])
+    if len(rows) > ROWS_MOST:
+        caption = f"{caption} {len(rows) - ROWS_MOST} more rows are left out.".strip()
+    parted = (column.partition("|") for column in columns)
+    return Table(
+        name=name,
+        title=title,
+        columns=tuple(Column(title=head, unit=unit) for head, _, unit in parted),
+        rows=shown,
+        caption=caption,
+    )
+
+
+def rates(found: Sequence[TokenRate]) -> Table:
+    """Return the three token rates."""
+    rows = [
+        (rate.kind, rate.per_step.value, rate.per_second.value, rate.training_per_second, rate.run_per_second)
+        for rate in found
+        if rate.per_step and rate.per_second
+    ]
+    columns = (
+        "kind",
+        "per step|tokens",
+        "per second|tokens",
+        "without evaluation and saving|tokens",
+        "over the whole run|tokens",
+    )
+    caption = "; ".join(f"{rate.kind}: {rate.method}" for rate in found if not rate.missing)
+    return _table("rates", "Token rates", columns, rows, caption)
+
+
+def framework(process: Process, found: Sequence[TokenRate]) -> Table:
+    """Return what the framework logged about speed, beside our own."""
+    rows = [(one.name, one.theirs, one.ours, one.ratio, one.meaning) for one in framework_rates(process, found)]
+    columns = ("logged as", "theirs", "ours", "theirs over ours", "what ours is")
+    return _table("framework", "The framework's own numbers", columns, rows)
+
+
+def syncs(process: Process) -> Table:
+    """Return the lines that make the host wait for results."""
+    sites = process.records.sites.syncs if process.records.sites else []
+    rows = [
+        (place, operation, calls / process.sited, sync_ns(calls, timed, spent) / NS_PER_MS / process.sited)
+        for place, operation, calls, timed, spent in sites
+    ]
+    rows.sort(key=lambda row: (-row[3], row[0]))
+    caption = "Over all steps, warm-up included; where only some calls were timed, the rest are taken to cost the same."
+    return _table(
+        "syncs", "Synchronising calls", ("where", "operation", "calls per step|count", "time|ms"), rows, caption
+    )
+
+
+def sync_ns(calls: int, timed: int, spent_ns: int) -> float:
+    """Return the time of all calls of a site, from those that were timed."""
+    return spent_ns / timed * calls if timed else 0.0
+
+
+def samples(process: Process) -> Table:
+    """Return the sampled lines by account."""
+    sites = process.records.sites
+    taken = sum(count for *_, count in sites.samples) if sites else 0
+    rows = [
+        (account, process.place(user, inner), inner, count, count / taken)
+        for account, user, inner, count in (sorted(sites.samples, key=lambda one: -one[3]) if sites else ())
+    ]
+    columns = ("account", "line", "innermost line", "samples|count", "share|1")
+    return _table("samples", "Where the samples fell", columns, rows, f"{taken} samples of the training thread.")
+
+
+def shapes(process: Process) -> Table:
+    """Return the batch shapes."""
+    rows = sorted(process.records.sites.shapes, key=lambda one: -one[1]) if process.records.sites else []
+    return _table("shapes", "Batch shapes", ("shape", "micro-batches|count"), rows)
+
+
+def compare_ranks(process: Process, ranks: Sequence[Process]) -> Table:
+    """Return all ranks side by side, over the same steps."""
+    if len(ranks) < 2:
+        return _table("ranks", "Ranks", (), ())
+    rows = [
+        (
+            rank.rank,
+            rank.wall.value,
+            rank.wall.value - rank.account(*NOT_OWN).value,
+            rank.account(*BACKWARD).value,
+            rank.account("sync").value,
+            rank.account("unattributed").value,
+            rank.counter("slots").value,
+            rank.counter("real").value,
+        )
+        for rank in sorted(ranks, key=lambda rank: rank.rank)
+    ]
+    columns = (
+        "rank",
+        "wall|ms",
+        "own work|ms",
+        "backward, waiting included|ms",
+        "sync|ms",
+        "unattributed|ms",
+        "slots|tokens",
+        "real|tokens",
+    )
+    return _table("ranks", "Ranks", columns, rows, "The rank that holds the others up is the one that waits least.")
+
+
+def run_charts(process: Process) -> tuple[Chart, ...]:
+    """Return the wall time over the steps."""
+    steps = process.finished
+    width = -(-len(steps) // POINTS_MOST)
+    values: list[dict[str, Cell]] = []
+    for start in range(0, len(steps), max(1, width)):
+        group = steps[start : start + width]
+        walls = [step.wall_ns / NS_PER_MS for step in group]
+        phase = "warm-up" if start < process.warmup else "steady"
+        values.append({"step": group[0].index, "wall": sum(walls) / len(walls), "phase": phase})
+        if width > 1:
+            values.append({"step": group[walls.index(max(walls))].index, "wall": max(walls), "phase": "slowest"})
+    caption = f"Each point is the mean of {width} steps; the slowest of them beside it." if width > 1 else ""
+    if not values:
+        return ()
+    return (
+        Chart(
+            name="steps",
+            title="Wall time of each step",
+            mark="line",
+            x="step",
+            y="wall",
+            x_title="step",
+            y_title="ms",
+            values=tuple(values),
+            color="phase",
+            caption=caption,
+        ),
+    )

@@ -1,0 +1,97 @@
+"""What a micro-batch holds: slots, real tokens, labelled tokens, and whether its shape is new.
+
+Counted on the host's own copy of the batch, never on the device: reading a device tensor would make the host wait,
+and change what is measured.
+"""
+
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+from stepprobe.instruments.attach.observer import Observer
+
+IGNORED = -100
+"""The label that cross-entropy ignores by default in every framework that we know."""
+
+
+class Batches:
+    """Counts tokens when the root is called, from its own arguments or, on a device, from the loader's batch."""
+
+    def __init__(self, observer: Observer, torch: ModuleType) -> None:
+        self._observer = observer
+        self._facts = observer.facts
+        self._tensor = torch.Tensor
+        self._integers = (torch.int64, torch.int32, torch.int16, torch.uint8)
+        # the method as it was before anything was replaced: our own reading is nobody's synchronisation.
+        # PyTorch counts, not NumPy: its code is in the caches already, NumPy's first call after a step takes 50 us
+        self._item = torch._C.TensorBase.item
+        self._loaded: deque[dict[str, int]] = deque(maxlen=1024)
+        self._labels_from_loss = False
+
+    def loaded(self, batch: Any) -> None:
+        """A loader gave a batch; on a device job this is the last moment at which it can be read for nothing."""
+        if self._facts.get("device", "cpu") == "cpu" or not hasattr(batch, "get"):
+            return
+        counts = {"real": self._real(batch.get("attention_mask")), "labelled": self._labelled(batch.get("labels"))}
+        self._loaded.append({name: count for name, count in counts.items() if count is not None})
+
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The root is called: count its batch."""
+        loaded = self._loaded.popleft() if self._loaded else {}
+        ids = kwargs.get("input_ids")
+        if ids is None:
+            ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
+        if ids is None:
+            self._facts["counts.slots"] = "not observed: the model got no integer tensor"
+            return
+        mask = kwargs.get("attention_mask")
+        self._observer.count("slots", ids.numel())
+        self._count_real(ids, mask, loaded.get("real"))
+        self._count_labelled(kwargs.get("labels"), loaded.get("labelled"))
+        shape = "×".join(map(str, ids.shape)) + ("" if mask is None else " masked")
+        if self._observer.sites.shape(shape):
+            self._observer.count("new_shapes")
+
+    def loss(self, target: Any, ignored: int) -> None:
+        """A cross-entropy was called: its targets say which tokens are labelled, where nobody else said."""
+        if self._labels_from_loss and self._on_host(target) and target.dtype in self._integers:
+            self._observer.count("labelled", self._item((target != ignored).sum()))
+            self._facts["counts.labelled"] = "targets of cross_entropy"
+
+    def _count_real(self, ids: Any, mask: Any, loaded: int | None) -> None:
+        if mask is None:
+            self._facts["counts.real"] = "no attention mask: every slot counted"
+            self._observer.count("real", ids.numel())
+            return
+        real = self._real(mask) if loaded is None else loaded
+        if real is None:
+            self._facts["counts.real"] = "not observed: the mask lies on the device or is not rows × tokens"
+        else:
+            self._facts["counts.real"] = "attention mask"
+            self._observer.count("real", real)
+
+    def _count_labelled(self, labels: Any, loaded: int | None) -> None:
+        labelled = self._labelled(labels) if loaded is None else loaded
+        self._labels_from_loss = labelled is None
+        if labelled is not None:
+            self._facts["counts.labelled"] = "labels after the shift"
+            self._observer.count("labelled", labelled)
+        elif "counts.labelled" not in self._facts:
+            self._facts["counts.labelled"] = "not observed: no labels on the host"
+
+    def _real(self, mask: Any) -> int | None:
+        if not self._on_host(mask) or mask.dim() != 2:
+            return None
+        return int(self._item(mask.sum()))
+
+    def _labelled(self, labels: Any) -> int | None:
+        if not self._on_host(labels) or labels.dim() < 2:
+            return None
+        # the first token of a row is nobody's target
+        return int(self._item((labels[..., 1:] != IGNORED).sum()))
+
+    def _is_ids(self, value: Any) -> bool:
+        return isinstance(value, self._tensor) and value.dtype in self._integers and value.dim() >= 2
+
+    def _on_host(self, value: Any) -> bool:
+        return isinstance(value, self._tensor) and value.device.type == "cpu" and not value.is_floating_point()

@@ -1,0 +1,241 @@
+"""Hooks on the user's modules: the root on every step, its parts on the steps that are observed in detail.
+
+Never a global module hook (``torch.compile`` would compile everything again), never a replaced ``forward``, never a
+full backward hook (it breaks operations in place). The backward pass is split by pre-hooks on the ``grad_fn`` of what
+a part returned: when autograd reaches it, the backward of that part begins.
+"""
+
+import time
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from types import ModuleType
+from typing import Any
+
+from stepprobe.instruments.attach.batches import IGNORED, Batches
+from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.kinds import kind_of
+from stepprobe.instruments.attach.observer import FORWARD, Observer
+from stepprobe.model.accounts import FORWARD_PARTS
+
+RECOMPUTE = INDEX["recompute"]
+BACKWARD = INDEX["backward"]
+BACKWARD_OTHER = INDEX["backward.other"]
+_FORWARD = {part: INDEX[f"forward.{part}"] for part in FORWARD_PARTS}
+_BACKWARD = {part: INDEX[f"backward.{part}"] for part in FORWARD_PARTS}
+_BACKWARD_OF = {INDEX[f"forward.{part}"]: INDEX[f"backward.{part}"] for part in FORWARD_PARTS}
+_IS_BACKWARD = frozenset(_BACKWARD.values())
+
+
+class ModuleHooks:
+    """Books forward and backward by part."""
+
+    def __init__(self, observer: Observer, batches: Batches, torch: ModuleType) -> None:
+        self._observer = observer
+        self._clock = observer.clock
+        self._gate = observer.gate
+        self._batches = batches
+        self._torch = torch
+        self._compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
+        self._tensor = torch.Tensor
+        self._depths: list[int] = []
+        self._parts: list[tuple[weakref.ref[Any], str]] = []
+        self._handles: list[Any] = []
+        self._enter = {part: self._entering(_BACKWARD[part]) for part in FORWARD_PARTS}
+        self._leave: dict[tuple[int, int], Callable[..., None]] = {}
+        self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
+        observer.on_detail.append(self._set_detail)
+
+    # -- the root -----------------------------------------------------------------------------------------------
+
+    def adopt(self, root: Any) -> None:
+        """Hook the root for good, and remember which of its parts to hook on steps in detail."""
+        root.register_forward_pre_hook(self.root_begins, prepend=True, with_kwargs=True)
+        root.register_forward_hook(self._root_ended, always_call=True)
+        compiled: list[str] = []
+        for name, module in root.named_modules():
+            if is_compiled(module):
+                compiled.append(name)  # hooks inside would make guards fail and everything compile again
+            elif module is not root and not any(name == top or name.startswith(f"{top}.") for top in compiled if top):
+                part = None if "" in compiled else kind_of(name, module)
+                if part is not None:
+                    self._parts.append((weakref.ref(module), part))
+        if self._observer.detail:
+            self._set_detail(True)
+
+    def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Pre-hook of the root."""
+        observer, clock = self._observer, self._clock
+        if self._compiling():
+            return
+        training = module.training and self._grad_enabled()
+        if training and not observer.backward_depth and not observer.forward_depth:
+            observer.root_called()
+        if not self._gate.open or get_ident() != clock.owner:
+            return
+        observer.forward_depth += 1
+        if observer.forward_depth == 1 and not observer.backward_depth:
+            self._count_forward(training, args, kwargs)
+        self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
+
+    def _count_forward(self, training: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        begin = time.perf_counter_ns()
+        self._observer.count("forwards")
+        if not training:
+            self._observer.count("no_grad_forwards")
+        self._batches.forward(args, kwargs)
+        self._observer.add_cost(time.perf_counter_ns() - begin)
+
+    def _root_ended(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
+        if self._compiling() or not self._depths or not self._gate.open or get_ident() != self._clock.owner:
+            return
+        self._observer.forward_depth -= 1
+        self._clock.pop_to(self._depths.pop())
+
+    # -- its parts, on steps in detail --------------------------------------------------------------------------
+
+    def _set_detail(self, detail: bool) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._depths.clear()
+        if not detail:
+            return
+        for reference, part in self._parts:
+            module = reference()
+            if module is not None:
+                begins, ended = self._pairs[part]
+                self._handles.append(module.register_forward_pre_hook(begins, prepend=True))
+                self._handles.append(module.register_forward_hook(ended, always_call=True, with_kwargs=True))
+
+    def hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return the hooks that go before and behind the forward of a part."""
+        observer, clock, gate, depths = self._observer, self._clock, self._gate, self._depths
+        account = _FORWARD[part]
+
+        def begins(module: Any, args: tuple[Any, ...]) -> None:
+            if gate.open and not self._compiling() and get_ident() == clock.owner:
+                depths.append(clock.push(RECOMPUTE if observer.backward_depth else account))
+
+        def ended(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            if depths and gate.open and not self._compiling() and get_ident() == clock.owner:
+                clock.pop_to(depths.pop())
+                observer.parts += 1
+                self.mark_backward(part, output, args or kwargs.get("hidden_states"))
+
+        return begins, ended
+
+    # -- functions that are parts -------------------------------------------------------------------------------
+
+    def part(self, part: str) -> Callable[[Any], Any]:
+        """Return a decorator that books a function as a part of the forward pass."""
+        observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
+        account = _FORWARD[part]
+        stack_top = -1
+
+        def decorate(function: Any) -> Any:
+            def piece(*args: Any, **kwargs: Any) -> Any:
+                if not gate.open or compiling() or get_ident() != clock.owner:
+                    return function(*args, **kwargs)
+                whole = RECOMPUTE if observer.backward_depth else FORWARD
+                if not observer.detail and clock.stack[stack_top] in (whole, BACKWARD):
+                    return function(*args, **kwargs)
+                detail = observer.detail
+                depth = clock.push(account if detail and whole == FORWARD else whole)
+                try:
+                    output = function(*args, **kwargs)
+                finally:
+                    clock.pop_to(depth)
+                if detail:
+                    observer.parts += 1
+                    self.mark_backward(part, output, args)
+                return output
+
+            piece.__name__ = getattr(function, "__name__", "piece")
+            piece.__wrapped__ = function  # type: ignore[attr-defined]
+            return piece
+
+        return decorate
+
+    def loss(self, function: Any) -> Any:
+        """Wrap ``cross_entropy``: a part of the forward pass whose targets are counted."""
+        booked = self.part("loss")(function)
+
+        def cross_entropy(*args: Any, **kwargs: Any) -> Any:
+            if self._gate.open and not self._compiling():
+                target = args[1] if len(args) > 1 else kwargs.get("target")
+                self._batches.loss(target, kwargs.get("ignore_index", IGNORED))
+            return booked(*args, **kwargs)
+
+        cross_entropy.__wrapped__ = function  # type: ignore[attr-defined]
+        return cross_entropy
+
+    # -- backward -----------------------------------------------------------------------------------------------
+
+    def backward(self, function: Any) -> Any:
+        """Wrap ``torch.autograd.backward``, where every way of calling backward ends."""
+        observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if not gate.open or compiling() or (get_ident() != clock.owner and not observer.backward_depth):
+                return function(*args, **kwargs)
+            depth = clock.push(BACKWARD_OTHER if observer.detail else BACKWARD)
+            observer.backward_depth += 1
+            if observer.backward_depth == 1:
+                observer.count("backwards")
+            try:
+                return function(*args, **kwargs)
+            finally:
+                observer.backward_depth -= 1
+                clock.pop_to(depth)
+
+        backward.__wrapped__ = function  # type: ignore[attr-defined]
+        return backward
+
+    def mark_backward(self, part: str, output: Any, inputs: Any) -> None:
+        """Let autograd tell when it enters the backward of what returned ``output``, and when it leaves it."""
+        leaving_to = getattr(self._first(output), "grad_fn", None)
+        if leaving_to is None:
+            return
+        leaving_to.register_prehook(self._enter[part])
+        arrived = getattr(self._first(inputs), "grad_fn", None)
+        if arrived is not None and arrived is not leaving_to:
+            around = _BACKWARD_OF.get(self._clock.stack[-1], BACKWARD_OTHER)
+            arrived.register_prehook(self._leaving(_BACKWARD[part], around))
+
+    def _entering(self, account: int) -> Callable[..., None]:
+        observer, clock = self._observer, self._clock
+
+        def enter(*_: Any) -> None:
+            if observer.backward_depth and clock.stack[-1] in _IS_BACKWARD:
+                clock.mark(account)
+
+        return enter
+
+    def _leaving(self, account: int, around: int) -> Callable[..., None]:
+        known = self._leave.get((account, around))
+        if known is None:
+            observer, clock = self._observer, self._clock
+
+            def known(*_: Any) -> None:
+                if observer.backward_depth and clock.stack[-1] == account:
+                    clock.mark(around)
+
+            self._leave[account, around] = known
+        return known
+
+    def _first(self, value: Any) -> Any:
+        """Return the first tensor of an output that carries a gradient."""
+        if isinstance(value, self._tensor):
+            return value
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, (tuple, list)):
+            return None
+        return next((item for item in value if isinstance(item, self._tensor) and item.requires_grad), None)
+
+
+def is_compiled(module: Any) -> bool:
+    """Return whether ``torch.compile`` has this module."""
+    return type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None

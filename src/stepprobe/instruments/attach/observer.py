@@ -1,0 +1,294 @@
+"""Knows when a step begins and when it ends, and what was counted in it."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from stepprobe.instruments.attach.budget import Budget
+from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, Books, StackClock
+from stepprobe.instruments.attach.patches import Gate, Patches
+from stepprobe.instruments.attach.recorder import Recorder
+from stepprobe.instruments.attach.sites import Sites
+from stepprobe.model.accounts import BOOKED
+
+EVAL = INDEX["eval"]
+OPTIMIZER = INDEX["optimizer"]
+FORWARD = INDEX["forward"]
+FORWARD_OTHER = INDEX["forward.other"]
+SITES_EVERY_NS = 2_000_000_000
+"""How often the cumulative tables are written, beside each doubling of the step count."""
+
+
+class Observer:
+    """The state of the observation of one training process.
+
+    A step ends when the first data is asked for after an optimizer step (or, in a loop without a DataLoader, at the
+    next forward), so scheduler, zero_grad, logging, callbacks, checkpoints and evaluation belong to the step that
+    caused them.
+    """
+
+    def __init__(self, folder: str, limit: int | None, clock: StackClock | None = None) -> None:
+        self.clock = clock or StackClock()
+        self.gate = Gate()
+        self.patches = Patches()
+        self.sites = Sites()
+        self.budget = Budget()
+        self.facts: dict[str, Any] = {}
+        self.counters: dict[str, int] = {}
+        self.parts = 0
+        """Calls of hooked parts of the model in this step."""
+        self.on_detail: list[Callable[[bool], None]] = []
+        """Called with True before a step in detail, with False before one without."""
+        self.on_begin: list[Callable[[], None]] = []
+        """Called once, when the first step begins."""
+        self.running = False
+        """Whether a step is under way (also while the gate is shut for an evaluation)."""
+        self.detail = False
+        self.forward_part = FORWARD
+        """What a piece of the forward pass without a name of its own is booked to, in this step."""
+        self.part: Callable[[str], Callable[[Any], Any]] = lambda _: lambda function: function
+        """Decorator that books a function as a part of the forward pass; PyTorch's adapter puts the real one here."""
+        self.batch_loaded: Callable[[Any], None] = lambda _: None
+        """Called with each batch that a loader gave."""
+        self.tell: Callable[[str], None] = lambda _: None
+        """Called with the name of each stage that this process reaches for the first time."""
+        self.backward_depth = 0
+        self.forward_depth = 0
+        self.optimizers = 0
+        self.optimizer_steps = 0
+        self._folder = folder
+        self._limit = limit
+        self._recorder: Recorder | None = None
+        self._index = 0
+        self._stepped = False
+        self._fetched = False
+        self._evaluating = False
+        self._trains_in_eval = False
+        self._optimizer_depth = 0
+        self._own_ns = 0
+        self._origin = 0
+        self._written_facts: dict[str, Any] = {}
+        self._sites_due_ns = 0
+        self._notes: set[str] = set()
+        self._suspended = False
+
+    # -- what the hooks tell ------------------------------------------------------------------------------------
+
+    def data_asked(self) -> None:
+        """A DataLoader is about to give a batch, or to start: the moment between two steps."""
+        if self.gate.open:
+            if get_ident() != self.clock.owner or self._evaluating:
+                return
+            if self._stepped:
+                self._end_step("boundary")
+            self._fetched = True
+        elif self._idle() and self.optimizers:
+            self._begin()
+            self._fetched = True
+
+    def root_called(self) -> None:
+        """The root module is about to run forward in training."""
+        if self._idle():
+            self._begin()
+        elif self._stepped and not self._fetched and self.gate.open:
+            self._end_step("boundary")
+
+    def optimizer_begins(self) -> None:
+        """An optimizer step begins."""
+        if self._evaluating:  # a model that is trained in eval mode: eval() says nothing about evaluation here
+            self._trains_in_eval = True
+            self.training_resumed()
+        if self.gate.open and get_ident() == self.clock.owner:
+            self._optimizer_depth = self.clock.push(OPTIMIZER)
+
+    def optimizer_ended(self) -> None:
+        """An optimizer step has ended."""
+        self.optimizer_steps += 1
+        if self._optimizer_depth:
+            self.clock.pop_to(self._optimizer_depth)
+            self._optimizer_depth = 0
+        if self.gate.open:
+            self._stepped = True
+
+    def optimizer_skipped(self) -> None:
+        """A gradient scaler left an optimizer step out: still a step, counted apart."""
+        self._stepped = True
+        self.count("amp_skipped")
+
+    def evaluation_began(self) -> None:
+        """The root went into eval mode: what follows, up to train(), is evaluation."""
+        if self.gate.open and not self._trains_in_eval and get_ident() == self.clock.owner:
+            self._evaluating = True
+            self.clock.rebase(EVAL)
+            self.gate.open = False
+
+    def training_resumed(self) -> None:
+        """The root is back in train mode."""
+        if self._evaluating:
+            self._evaluating = False
+            self.clock.rebase(UNATTRIBUTED)
+            self.gate.open = True
+
+    def training_ended(self) -> None:
+        """The framework says that its loop is over."""
+        self._finish("train_end")
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a counter of this step."""
+        self.counters[name] = self.counters.get(name, 0) + more
+
+    def note(self, text: str) -> None:
+        """Keep a line about something that was skipped or went wrong in the instrument; each line once."""
+        if text in self._notes or len(self._notes) >= 50:
+            return
+        self._notes.add(text)
+        if self._recorder is not None:
+            self._recorder.write("note", {"text": text})
+
+    def add_cost(self, ns: int) -> None:
+        """Add to our own cost in this step."""
+        self._own_ns += ns
+
+    # -- the life of the process --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The script ends."""
+        recorder = self._recorder
+        if recorder is None or recorder.failure:
+            return
+        self._finish("exit")
+        if self.clock.backwards:
+            self.note(f"the clock went backwards {self.clock.backwards} times; it was held still")
+        self._write_tables()
+        recorder.write("end", {"steps": self._index, "reason": "exit"})
+        recorder.close()
+
+    def go_inert(self) -> None:
+        """This process is a fork: observe nothing, write nothing."""
+        self.running = self.gate.open = False
+        self._suspended = True
+        if self._recorder is not None:
+            self._recorder.abandon()
+
+    def suspend(self) -> None:
+        """Take every hook out (used to measure what they cost)."""
+        self._set_detail(False)
+        self.running = self.gate.open = False
+        self._suspended = True
+        self.patches.undo()
+
+    def resume(self) -> None:
+        """Put the hooks back; observation goes on with a new step."""
+        self.patches.redo()
+        self._suspended = False
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _idle(self) -> bool:
+        return not (self.running or self._suspended)
+
+    def _begin(self) -> None:
+        if self._recorder is None:
+            self._open()
+        self.counters = {}
+        self.parts = 0
+        self._stepped = self._fetched = False
+        self._optimizer_depth = 0
+        self._set_detail(self.budget.detail_next(self._index))
+        self.clock.restart()
+        self._own_ns = 0
+        self.running = self.gate.open = True
+
+    def _end_step(self, end: str) -> None:
+        clock = self.clock
+        if self._optimizer_depth:  # its step raised: the post hook never came
+            clock.pop_to(self._optimizer_depth)
+            self._optimizer_depth = 0
+        books = clock.cut() if end == "boundary" else clock.take()
+        self._write_step(books, end)
+        self.counters = {}
+        self.parts = 0
+        self._stepped = self._fetched = False
+        self._set_detail(self.budget.detail_next(self._index))
+        self._own_ns = time.perf_counter_ns() - books.end_wall
+        if self._limit is not None and self._index >= self._limit and end == "boundary":
+            self._stop()
+
+    def _write_step(self, books: Books, end: str) -> None:
+        assert self._recorder is not None
+        accounts = {}
+        for account, spent, busy in zip(BOOKED, books.wall, books.cpu, strict=True):
+            if spent:
+                accounts[account] = (spent, max(0, spent - busy))
+        cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
+        cpu_ns = books.end_cpu - books.begin_cpu
+        self.budget.learn(self.detail, cost, cpu_ns)
+        record = {
+            "index": self._index,
+            "start_ns": books.begin_wall - self._origin,
+            "wall_ns": books.end_wall - books.begin_wall,
+            "cpu_ns": cpu_ns,
+            "self_ns": cost,
+            "detail": self.detail,
+            "accounts": accounts,
+            "counters": self.counters,
+            "end": end,
+        }
+        self._recorder.step(record, books.end_wall)
+        self._index += 1
+        self._write_changes()
+
+    def _finish(self, end: str) -> None:
+        self.training_resumed()
+        if self.gate.open and self._stepped:
+            self._end_step(end)
+        self._set_detail(False)
+        self.running = self.gate.open = False
+
+    def _set_detail(self, detail: bool) -> None:
+        if detail != self.detail:
+            self.detail = detail
+            self.forward_part = FORWARD_OTHER if detail else FORWARD
+            for tell in self.on_detail:
+                tell(detail)
+
+    def _stop(self) -> None:
+        self.close()
+        self.running = self.gate.open = False
+        self._suspended = True
+        with contextlib.suppress(OSError):
+            os.write(2, f"stepprobe: {self._index} steps measured, as asked; the script ends here\n".encode())
+        raise SystemExit(0)
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        rank = int(os.environ.get("RANK", "0"))
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        path = os.path.join(self._folder, f"steps-rank{rank}-pid{os.getpid()}.jsonl")
+        self._recorder = Recorder(path, full_steps=max(256, 4096 // max(world, 1)))
+        self._origin = time.perf_counter_ns()
+        self.tell("step")
+        for begin in self.on_begin:
+            begin()
+        self._recorder.write("header", self.budget.header(rank, world))
+        for text in self._notes:
+            self._recorder.write("note", {"text": text})
+
+    def _write_changes(self) -> None:
+        assert self._recorder is not None
+        if self.facts != self._written_facts:
+            self._written_facts = dict(self.facts)
+            self._recorder.write("facts", {"facts": self._written_facts})
+        now = self.clock.wall_at
+        if now >= self._sites_due_ns or self._index & (self._index - 1) == 0:
+            # each table is a snapshot of all so far: further apart as the job grows, so that they stay bounded
+            self._sites_due_ns = now + max(SITES_EVERY_NS, (now - self._origin) // 10)
+            self._write_tables()
+
+    def _write_tables(self) -> None:
+        assert self._recorder is not None
+        self._recorder.write("sites", {"step": self._index, **self.sites.table()})

@@ -1,0 +1,154 @@
+"""Find the module that a training step calls, without a global hook.
+
+The root owns the parameters that the optimizer got. Often several modules own all of them (a wrapper and what it
+wraps, with LoRA even the list of layers), and not all of them are ever called: so each gets one hook, and the first
+to be called is the root.
+"""
+
+import functools
+import weakref
+from threading import get_ident
+from types import ModuleType
+from typing import Any
+
+from stepprobe.instruments.attach.modules import ModuleHooks, is_compiled
+from stepprobe.instruments.attach.observer import Observer
+
+
+class RootFinder:
+    """Watches whose parameters are asked for, and who owns those that an optimizer gets."""
+
+    def __init__(self, observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> None:
+        self._observer = observer
+        self._hooks = hooks
+        self._torch = torch
+        self._asked: dict[int, weakref.ref[Any]] = {}
+        self._named_parameters = torch.nn.Module.named_parameters
+        self._armed: list[Any] = []
+        self._classes: set[type] = set()
+        self._compiled_functions = False
+
+    def watch(self) -> None:
+        """Put the two places in place."""
+        torch, patches = self._torch, self._observer.patches
+        patches.replace(torch.nn.Module, "named_parameters", self._remembering)
+        patches.replace(torch.optim.Optimizer, "__init__", self._finding)
+        patches.replace(torch, "compile", self._noticing)
+
+    def _remembering(self, named_parameters: Any) -> Any:
+        @functools.wraps(named_parameters)
+        def remembering(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._observer.running and not self._torch.compiler.is_compiling():
+                self._asked[id(module)] = weakref.ref(module)
+            return named_parameters(module, *args, **kwargs)
+
+        return remembering
+
+    def _finding(self, init: Any) -> Any:
+        @functools.wraps(init)
+        def finding(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            init(optimizer, *args, **kwargs)
+            try:
+                self._arm(optimizer)
+            except Exception as error:  # whatever a user's module does when asked for its children
+                self._observer.note(f"the root module was not found: {type(error).__name__}")
+
+        return finding
+
+    def _noticing(self, compile_: Any) -> Any:
+        @functools.wraps(compile_)
+        def noticing(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if model is not None and not isinstance(model, self._torch.nn.Module):
+                self._compiled_functions = True
+            self._observer.facts["compiled"] = True
+            return compile_(model, *args, **kwargs)
+
+        return noticing
+
+    def _arm(self, optimizer: Any) -> None:
+        observer = self._observer
+        observer.optimizers += 1
+        if observer.optimizers == 1:
+            observer.tell("optimizer")
+        observer.facts["optimizer"] = type(optimizer).__name__
+        for option in ("foreach", "fused"):
+            if optimizer.defaults.get(option) is not None:
+                observer.facts[f"optimizer_{option}"] = bool(optimizer.defaults[option])
+        wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        owners = self._owners(wanted)
+        best = max((count for count, _ in owners), default=0)
+        candidates = [module for count, module in owners if count == best]
+        compiled = [module for module in candidates if is_compiled(module)]
+        self._await_first_call(compiled or candidates)
+
+    def _owners(self, wanted: set[int]) -> list[tuple[int, Any]]:
+        """Return (how many of the wanted parameters it owns, module) for all that were asked and what is below."""
+        owners: dict[int, tuple[int, Any]] = {}
+        pending = [module for reference in self._asked.values() if (module := reference()) is not None]
+        while pending:
+            module = pending.pop()
+            if id(module) in owners:
+                continue
+            count = len({id(parameter) for _, parameter in self._named_parameters(module)} & wanted)
+            if count:
+                owners[id(module)] = (count, module)
+                if not is_compiled(module):
+                    pending.extend(module.children())
+        return list(owners.values())
+
+    def _await_first_call(self, modules: list[Any]) -> None:
+        handles: list[Any] = []
+
+        def first(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if self._torch.compiler.is_compiling() or self._observer.forward_depth:
+                return
+            for handle in handles:
+                handle.remove()
+            self._adopt(module)
+            self._hooks.root_begins(module, args, kwargs)  # this call is already under way
+
+        for module in modules:
+            handles.append(module.register_forward_pre_hook(first, prepend=True, with_kwargs=True))
+
+    def _adopt(self, root: Any) -> None:
+        parameters = [parameter for _, parameter in self._named_parameters(root)]
+        self._observer.facts.update(
+            model=type(root).__name__,
+            parameters=sum(parameter.numel() for parameter in parameters),
+            trainable_parameters=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+            device=parameters[0].device.type if parameters else "cpu",
+        )
+        if self._compiled_functions:
+            self._observer.note("torch.compile was used on a function: no hooks inside the modules")
+        self._hooks.adopt(root)
+        self._watch_mode(type(root))
+
+    def _watch_mode(self, kind: type) -> None:
+        """Notice train() and eval() of the root; on its class, so that its thousands of children stay untouched."""
+        if kind in self._classes or kind is self._torch.nn.Module:
+            return
+        self._classes.add(kind)
+        self._observer.patches.replace(kind, "train", self._switching, inherited=True)
+
+    def _switching(self, train: Any) -> Any:
+        observer = self._observer
+        clock, gate = observer.clock, observer.gate
+
+        @functools.wraps(train)
+        def switching(module: Any, mode: bool = True) -> Any:
+            if not mode:
+                observer.evaluation_began()
+                return train(module, mode)
+            observer.training_resumed()
+            if not gate.open or get_ident() != clock.owner:
+                return train(module, mode)
+            observer.count("train_walks")
+            depth = clock.push(observer.forward_part)
+            begin = clock.wall_at
+            try:
+                return train(module, mode)
+            finally:
+                clock.pop_to(depth)
+                observer.count("train_walk_ns", clock.wall_at - begin)
+
+        return switching

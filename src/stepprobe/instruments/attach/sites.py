@@ -1,0 +1,90 @@
+"""Cumulative tables by place: synchronising calls, stack samples, input shapes, the framework's own rates."""
+
+import sysconfig
+from types import CodeType
+from typing import Any
+
+LIMIT = {"syncs": 512, "samples": 2048, "shapes": 8192}
+"""Places remembered; what comes later is counted under one name."""
+SHOWN = {"syncs": 100, "samples": 200, "shapes": 64}
+"""Places written, most frequent first."""
+OTHERS = "(other places)"
+_STDLIB = sysconfig.get_path("stdlib") + "/"
+
+
+class Sites:
+    """Counts by place, keyed by code object and position: a line number is worked out only when a table is written."""
+
+    def __init__(self) -> None:
+        self.syncs: dict[tuple[CodeType | None, int, str], list[int]] = {}
+        self.samples: dict[tuple[str, CodeType | None, int, CodeType | None, int], int] = {}
+        self.shapes: dict[str, int] = {}
+        self.rates: dict[str, float] = {}
+        self.sampler = {"interval_ns": 0, "taken": 0}
+
+    def sync(self, code: CodeType, instruction: int, operation: str, ns: int) -> None:
+        """Count one synchronising call; ``ns`` is below zero where it was not timed."""
+        key: tuple[CodeType | None, int, str] = (code, instruction, operation)
+        row = self.syncs.get(key)
+        if row is None:
+            if len(self.syncs) >= LIMIT["syncs"]:
+                key = (None, 0, operation)
+            row = self.syncs.setdefault(key, [0, 0, 0])
+        row[0] += 1
+        if ns >= 0:
+            row[1] += 1
+            row[2] += ns
+
+    def sample(self, account: str, user: CodeType | None, user_line: int, leaf: CodeType, leaf_line: int) -> None:
+        """Count one stack sample."""
+        key: tuple[str, CodeType | None, int, CodeType | None, int] = (account, user, user_line, leaf, leaf_line)
+        if key not in self.samples and len(self.samples) >= LIMIT["samples"]:
+            key = (account, None, 0, None, 0)
+        self.samples[key] = self.samples.get(key, 0) + 1
+        self.sampler["taken"] += 1
+
+    def shape(self, shape: str) -> bool:
+        """Count one micro-batch; return whether its shape is seen for the first time."""
+        first = shape not in self.shapes
+        if first and len(self.shapes) >= LIMIT["shapes"]:
+            shape = OTHERS
+        self.shapes[shape] = self.shapes.get(shape, 0) + 1
+        return first
+
+    def table(self) -> dict[str, Any]:
+        """Return the most frequent places of each table, as they are written."""
+        syncs = sorted(self.syncs.items(), key=lambda item: -item[1][0])[: SHOWN["syncs"]]
+        # the sampler's thread may add a place while we look: a copy is one step of the interpreter, a loop is not
+        samples = sorted(self.samples.copy().items(), key=lambda item: -item[1])[: SHOWN["samples"]]
+        shapes = sorted(self.shapes.items(), key=lambda item: -item[1])[: SHOWN["shapes"]]
+        return {
+            "syncs": [[_at(code, _line_of(code, at)), operation, *row] for (code, at, operation), row in syncs],
+            "samples": [
+                [account, _at(user, user_line), _at(leaf, leaf_line), count]
+                for (account, user, user_line, leaf, leaf_line), count in samples
+            ],
+            "shapes": [list(item) for item in shapes],
+            "sampler": dict(self.sampler),
+            "rates": dict(self.rates),
+        }
+
+
+def shorten(path: str) -> str:
+    """Return a path as people know it: from the package on for libraries, as given for their own files."""
+    for root in ("/site-packages/", "/dist-packages/", _STDLIB):
+        if root in path:
+            return path.rpartition(root)[2]
+    return path
+
+
+def _at(code: CodeType | None, line: int) -> str:
+    return OTHERS if code is None else f"{shorten(code.co_filename)}:{line} {code.co_name}"
+
+
+def _line_of(code: CodeType | None, instruction: int) -> int:
+    if code is None:
+        return 0
+    for begin, end, line in code.co_lines():
+        if begin <= instruction < end and line is not None:
+            return line
+    return code.co_firstlineno

@@ -1,0 +1,81 @@
+"""Calls that make the host wait for the device or copy between them, by the line that makes them."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from threading import get_ident
+from types import ModuleType
+from typing import Any
+
+from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED
+from stepprobe.instruments.attach.observer import OPTIMIZER, Observer
+
+SYNC = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__")
+D2H = ("cpu", "numpy")
+H2D = ("to", "cuda")
+TIMED = 64
+"""Synchronising calls timed in one step; beyond, one in ``TIMED`` is timed, and all are counted."""
+
+
+def watch(observer: Observer, torch: ModuleType) -> None:
+    """Replace the synchronising and copying methods of ``torch.Tensor`` by ones that book their time."""
+    compiling = torch.compiler.is_compiling
+    for account, names in (("sync", SYNC), ("d2h", D2H)):
+        for name in names:
+            wrap = counted(observer, compiling, name.strip("_"), INDEX[account])
+            observer.patches.replace(torch.Tensor, name, wrap, inherited=True)
+    for name in H2D:
+        observer.patches.replace(torch.Tensor, name, _to_device(observer, compiling), inherited=True)
+
+
+def counted(observer: Observer, compiling: Callable[[], bool], operation: str, account: int) -> Callable[[Any], Any]:
+    """Return a decorator that counts a method of tensors by the line that calls it, and books its time."""
+    clock, gate, sites = observer.clock, observer.gate, observer.sites
+    now = time.perf_counter_ns
+
+    def decorate(method: Any) -> Any:
+        @functools.wraps(method)
+        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            # an optimizer reads its own step counters: on the CPU they are no wait for anybody
+            if not gate.open or compiling() or clock.stack[-1] == OPTIMIZER or get_ident() != clock.owner:
+                return method(self, *args, **kwargs)
+            counters = observer.counters
+            calls = counters["syncs"] = counters.get("syncs", 0) + 1
+            caller = sys._getframe(1)
+            if calls > TIMED and calls % TIMED:
+                counters["syncs_untimed"] = counters.get("syncs_untimed", 0) + 1
+                sites.sync(caller.f_code, caller.f_lasti, operation, -1)
+                return method(self, *args, **kwargs)
+            depth = clock.push(account)
+            begin = now()
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                sites.sync(caller.f_code, caller.f_lasti, operation, now() - begin)
+                clock.pop_to(depth)
+
+        return counted
+
+    return decorate
+
+
+def _to_device(observer: Observer, compiling: Callable[[], bool]) -> Callable[[Any], Any]:
+    clock, gate = observer.clock, observer.gate
+    account = INDEX["h2d"]
+
+    def decorate(method: Any) -> Any:
+        @functools.wraps(method)
+        def to_device(self: Any, *args: Any, **kwargs: Any) -> Any:
+            # inside the model, `.to` is a cast; only what a loop itself moves is a copy to the device
+            if not gate.open or clock.stack[-1] != UNATTRIBUTED or compiling() or get_ident() != clock.owner:
+                return method(self, *args, **kwargs)
+            depth = clock.push(account)
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                clock.pop_to(depth)
+
+        return to_device
+
+    return decorate

@@ -1,0 +1,91 @@
+"""Arm the instrument in the user's process. Called by the injected ``sitecustomize`` in every interpreter of the job.
+
+Nothing happens until torch is imported, and nothing is written until a training step begins: launchers, data workers
+and other processes stay as they were.
+"""
+
+import atexit
+import gc
+import json
+import os
+from threading import get_ident
+from types import ModuleType
+from typing import Any
+
+from stepprobe import adapters
+from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.imports import AfterImport
+from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.sampler import Sampler
+
+EVENTS = "attach-events.jsonl"
+EVENTS_BYTES = 65536
+"""Size at which the list of events is full: a job may start interpreters without end."""
+
+
+def arm(folder: str) -> Observer:
+    """Prepare the observation of this process; the evidence goes to ``folder``."""
+    limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), os.environ.get("STEPPROBE_WARMUP", "auto"))
+    observer = Observer(folder, limit)
+    observer.tell = lambda stage: tell(folder, stage)
+    sampler = Sampler(observer)
+    observer.on_begin.append(sampler.start)
+    observer.on_begin.append(lambda: _collect(observer))
+    os.register_at_fork(after_in_child=observer.go_inert)
+    atexit.register(_end, observer, sampler)
+    AfterImport({name: _after(observer, name, action) for name, action in adapters.actions().items()}).install()
+    observer.tell("python")
+    return observer
+
+
+def tell(folder: str, event: str) -> None:
+    """Append one line about how far this process came; never fail."""
+    try:
+        path = os.path.join(folder, EVENTS)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(file).st_size < EVENTS_BYTES:
+                os.write(file, json.dumps({"pid": os.getpid(), "event": event}).encode() + b"\n")
+        finally:
+            os.close(file)
+    except OSError:
+        return
+
+
+def _limit(steps: str, warmup: str) -> int | None:
+    """Return after how many steps to end the job: those asked for, and as many before as a warm-up may take."""
+    if not steps:
+        return None
+    before = int(warmup) if warmup.isdigit() else max(1, min(10, int(steps) // 4))
+    return int(steps) + before
+
+
+def _after(observer: Observer, name: str, action: adapters.Action) -> Any:
+    def act(module: ModuleType) -> None:
+        try:
+            action(observer, module)
+        except Exception as error:  # a library that we do not know yet must not stop the user's job
+            observer.note(f"{name}: not attached ({type(error).__name__}: {error})")
+
+    return act
+
+
+def _end(observer: Observer, sampler: Sampler) -> None:
+    sampler.stop()
+    observer.close()
+
+
+def _collect(observer: Observer) -> None:
+    """Book the garbage collector, which runs wherever an allocation sets it off."""
+    clock, gate, account = observer.clock, observer.gate, INDEX["gc"]
+    depths: list[int] = []
+
+    def collecting(phase: str, _: dict[str, int]) -> None:
+        if get_ident() != clock.owner:
+            return
+        if phase == "start" and gate.open:
+            depths.append(clock.push(account))
+        elif phase == "stop" and depths:
+            clock.pop_to(depths.pop())
+
+    gc.callbacks.append(collecting)

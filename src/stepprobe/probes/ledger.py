@@ -1,0 +1,121 @@
+"""Where did each step's time go? From the records of training processes to the report of ``stepprobe run``."""
+
+import math
+from collections.abc import Mapping
+
+from stepprobe.analysis.figures import ledger_rows, run_figures
+from stepprobe.analysis.findings import find
+from stepprobe.analysis.job import Job, read_job
+from stepprobe.analysis.known_run import EXPECTED, TOLERANCE, known_run
+from stepprobe.analysis.reservations import run_notes, unsteady
+from stepprobe.analysis.tables import run_charts, run_tables
+from stepprobe.model.accounts import LABELS
+from stepprobe.model.estimate import Estimate, exact
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.finding import Control, Finding
+from stepprobe.model.harness import Subject
+from stepprobe.model.report import Report, Verdict
+
+SUMMARY = "where each step's time goes, what to change, and what that should gain"
+
+EXACT = 1e-9
+"""Relative error that floating point may add to a known answer."""
+
+
+def measure(subject: Subject) -> Evidence:
+    """Observe the subject; interpret nothing."""
+    return subject.observe()
+
+
+def control() -> tuple[Evidence, dict[str, float]]:
+    """Return a run whose answer is known, and that answer by figure name."""
+    return known_run(), dict(EXPECTED)
+
+
+def derive(evidence: Evidence) -> Report:
+    """Derive the report of a run, after recovering a known one.
+
+    Raises:
+        EvidenceError: The evidence is damaged or a step does not close.
+        UsageError: An option of the run makes no sense.
+    """
+    known, expected = control()
+    controls = recover(_figures(read_job(known)), expected)
+    job = read_job(evidence)
+    if not job.ranks:
+        return _nothing_measured(evidence, job, controls)
+    figures, missing = run_figures(job.main, job.ranks)
+    findings = find(job.main, job.ranks)
+    broken = not all(one.ok for one in controls)
+    return Report(
+        command=evidence.command,
+        verdict="not measured" if broken else _verdict(evidence, job),
+        title=evidence.subject,
+        headline=_broken_headline(controls) if broken else _headline(figures, findings),
+        figures=figures,
+        ledger=ledger_rows(job.main),
+        findings=findings,
+        controls=controls,
+        tables=run_tables(job.main, job.ranks),
+        charts=run_charts(job.main),
+        notes=(*run_notes(job, evidence.status), *missing),
+        environment=dict(evidence.environment),
+    )
+
+
+def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
+    """Compare derived figures with their known values."""
+    return tuple(_control(name, value, figures.get(name)) for name, value in expected.items())
+
+
+def _control(name: str, expected: float, found: Estimate | None) -> Control:
+    recovered = found.value if found else math.nan
+    ok = math.isclose(recovered, expected, rel_tol=TOLERANCE.get(name, EXACT), abs_tol=EXACT)
+    return Control(name=name, expected=expected, recovered=recovered, ok=ok)
+
+
+def _figures(job: Job) -> dict[str, Estimate]:
+    return run_figures(job.main, job.ranks)[0]
+
+
+def _verdict(evidence: Evidence, job: Job) -> Verdict:
+    return "warn" if evidence.status != "finished" or unsteady(job.main) else "ok"
+
+
+def _headline(figures: Mapping[str, Estimate], findings: tuple[Finding, ...]) -> str:
+    parts = [f"step {figures['step.wall'].value:,.1f} ms"]
+    if real := figures.get("tokens.real_per_second"):
+        parts.append(f"{real.value:,.0f} real tokens/s")
+    dearest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
+    share = figures[f"ledger.{dearest}"].value / figures["step.wall"].value
+    parts.append(f"most in {LABELS[dearest]} ({share:.0%})")
+    if findings:
+        parts.append(f"dearest finding: {findings[0].title}")
+    return " · ".join(parts)
+
+
+def _broken_headline(controls: tuple[Control, ...]) -> str:
+    failed = ", ".join(one.name for one in controls if not one.ok)
+    return f"not measured: the control run was not recovered ({failed}); please report this"
+
+
+def _nothing_measured(evidence: Evidence, job: Job, controls: tuple[Control, ...]) -> Report:
+    begun = (
+        f"{job.seen} optimizer step was begun, but its end was not seen" if job.seen else "no optimizer step was seen"
+    )
+    return Report(
+        command=evidence.command,
+        verdict="not measured",
+        title=evidence.subject,
+        headline=f"not measured: {begun} (the script: {evidence.status}){_next_step(evidence)}",
+        figures={"step.count": exact(job.seen, "steps", job.seen, "optimizer steps seen")},
+        controls=controls,
+        notes=job.notes,
+        environment=dict(evidence.environment),
+    )
+
+
+def _next_step(evidence: Evidence) -> str:
+    if evidence.status == "finished":
+        return "; does it train with a torch optimizer in this Python, and not under -I, -E or -S?"
+    return "; read its own error above, and run it without stepprobe to see whether it trains"

@@ -1,0 +1,145 @@
+"""The report as one HTML file: no script, no outside request, every foreign text neutralised and escaped."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.report import Report, Table
+from stepprobe.report import charts, ledger, numbers
+from stepprobe.report import findings as words
+from stepprobe.report.text import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+NO_CHARTS = "Charts are left out: vl-convert-python is not installed (pip install vl-convert-python)."
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """One chart, drawn."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+class Track(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an interval lies on the common scale of all gains, in percent of the track."""
+
+    zero: float
+    start: float
+    length: float
+    point: float
+
+
+def render(report: Report) -> str:
+    """Return the report as a complete HTML document.
+
+    Without vl-convert-python the document has its bars and tables and says that the charts are missing.
+    """
+    pictures, missing = _pictures(report)
+    template = _environment().get_template("report.html.jinja")
+    return template.render(
+        report=report,
+        wall=report.figures.get("step.wall"),
+        wall_ms=ledger.wall_ms(report),
+        lines=ledger.lines(report),
+        families=ledger.families(report),
+        off_cpu=ledger.off_cpu(report),
+        pictures=pictures,
+        notes=(*report.notes, *missing),
+        next_steps=words.next_steps(report),
+        scale=_scale(report),
+        track=_track,
+        columns=_columns,
+        words=words,
+        numbers=numbers,
+    )
+
+
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def finalized(value: object) -> object:
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=PackageLoader("stepprobe.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["drawn_svg"] = Markup
+    return environment
+
+
+def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
+    """Return the drawn charts, and a note for what could not be drawn."""
+    wanted = [(chart.title, chart.caption, charts.spec(chart)) for chart in report.charts if chart.values]
+    if report.ledger:
+        caption = (
+            "Whiskers are 95 % intervals. Time off the CPU is told apart where it is a fifth of the account or more."
+        )
+        wanted.insert(0, ("The step, account by account", caption, charts.ledger_spec(report)))
+    if not wanted:
+        return (), ()
+    try:
+        drawn = tuple(
+            Picture(title=title, svg=charts.svg(spec, f"chart{place}"), caption=caption)
+            for place, (title, caption, spec) in enumerate(wanted)
+        )
+    except ImportError:
+        return (), (NO_CHARTS,)
+    cut = (
+        f"Chart “{chart.title}”: {left_out:,} of {len(chart.values):,} values are not drawn (no number, or too many)."
+        for chart in report.charts
+        if (left_out := charts.omitted(chart))
+    )
+    return drawn, tuple(cut)
+
+
+def _scale(report: Report) -> tuple[float, float]:
+    """Return the ms at the left and right end of every gain track."""
+    shown = [
+        end
+        for finding in report.findings
+        for remedy in finding.remedies
+        for estimate in (remedy.predicted, remedy.outcome)
+        if estimate is not None
+        for end in (estimate.value, estimate.low, estimate.high)
+        if numbers.is_number(end)
+    ]
+    return min([0.0, *shown]), max([0.0, *shown])
+
+
+def _track(estimate: Estimate | None, scale: tuple[float, float]) -> Track | None:
+    """Return where to draw an estimate; None where there is nothing to draw."""
+    left, right = scale
+    if estimate is None or not numbers.is_number(estimate.value) or right <= left:
+        return None
+    sure = numbers.has_interval(estimate)
+    low, high = (estimate.low, estimate.high) if sure else (estimate.value, estimate.value)
+    per_ms = 100 / (right - left)
+    return Track(
+        zero=-left * per_ms,
+        start=((low or 0.0) - left) * per_ms,
+        length=((high or 0.0) - (low or 0.0)) * per_ms,
+        point=(estimate.value - left) * per_ms,
+    )
+
+
+def _columns(table: Table) -> list[dict[str, Any]]:
+    """Return the columns of a table as text, each with its title and whether it holds numbers."""
+    return [
+        {
+            "title": head.title + (f" ({head.unit})" if head.unit in ("ms", "s", "ns") else ""),
+            "cells": numbers.column([row[place] for row in table.rows], head.unit),
+            "numeric": not any(isinstance(row[place], str) for row in table.rows),
+        }
+        for place, head in enumerate(table.columns)
+    ]

@@ -1,0 +1,162 @@
+"""The tables of the terminal report: the ledger with its bars, and any other table, fitted to the width."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.report import Report, Table
+from stepprobe.report.ledger import OFF_CPU_MARK, Line, lines, wall_ms
+from stepprobe.report.numbers import column, decimals, gain, number, percent
+from stepprobe.report.text import pinched, shortened, visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+_GAP = 2
+_ROOMY = 36
+"""Columns from which on the ledger says what a finding is, not only where."""
+_NARROWEST_TEXT = 12
+"""A text column is pinched to this before a table gives up its columns."""
+
+
+def bar(part: float, cells: int) -> str:
+    """Return a bar of ``part`` (0..1) of ``cells`` columns, to an eighth of a column; never empty above zero."""
+    eighths = round(min(1.0, max(0.0, part)) * cells * 8)
+    if part > 0 and cells > 0:
+        eighths = max(eighths, 1)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
+
+
+def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
+    """Yield the ledger with its bars and the wall row; a narrow terminal drops advice, then gains, then bars."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    rows, wall = lines(report), wall_ms(report)
+    places = decimals(wall)
+    cells = 0 if width < 56 else 5 if width < 100 else 16
+    gains = [_gain(line, report.figures.get("step.wall")) for line in rows]
+    numbers = max((len(line.label) for line in rows), default=0) + len(number(wall, places)) + 5 + 2 * _GAP
+    room = width - 2 - numbers - cells - 1 - 10 - 3 * _GAP
+    advised = room >= _NARROWEST_TEXT and any(line.finding or line.where for line in rows)
+    gainful = width >= 66 and any(gains)
+    largest = max((line.share for line in rows), default=0.0) or 1.0
+    drawn = _grid(width if advised else None)
+    drawn.add_column("where", footer=Text("wall", "bold"), no_wrap=True, overflow="ellipsis", max_width=width - 18)
+    drawn.add_column(
+        "ms", footer=Text(number(wall, places), "bold"), justify="right", min_width=len(number(wall, places))
+    )
+    drawn.add_column("%", footer=Text(percent(1.0), "bold"), justify="right", min_width=5)
+    drawn.add_column("", no_wrap=True, width=cells + 1)
+    if advised:
+        drawn.add_column("what to do", no_wrap=True, overflow="ellipsis", ratio=1)
+    if gainful:
+        drawn.add_column("would gain", justify="right", no_wrap=True)
+    for line, gained in zip(rows, gains, strict=True):
+        style = "bold" if line.finding else "dim" if line.family == "unattributed" else ""
+        told = [Text(line.label, style), Text(number(line.ms, places)), Text(percent(line.share))]
+        told.append(Text(bar(line.share / largest, cells), "blue"))
+        told[-1].append(OFF_CPU_MARK if line.off_cpu is not None else "", "magenta")
+        told += [_advice(line, room)] if advised else []
+        told += [Text(gained, "green" if gained.startswith("−") else "dim")] if gainful else []
+        drawn.add_row(*told)
+    yield Padding(drawn, (0, 0, 0, 2))
+
+
+def table(shown: Table, width: int) -> Iterable["RenderableType"]:
+    """Yield one table, its text columns pinched to fit; as a list of records where even that is too wide."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    titles = [
+        visible(head.title) + (f" {head.unit}" if head.unit in ("ms", "ns", "s") else "") for head in shown.columns
+    ]
+    columns = [
+        [visible(text) for text in column([row[place] for row in shown.rows], head.unit)]
+        for place, head in enumerate(shown.columns)
+    ]
+    textual = [_is_text(shown, place) for place in range(len(columns))]
+    widths = [max(map(len, [title, *cells])) for title, cells in zip(titles, columns, strict=True)]
+    fitted = _fit(widths, textual, width - 2 - _GAP * len(widths))
+    if fitted is None:
+        yield from _records(titles, columns, width)
+        return
+    drawn = _grid(None, footer=False)
+    for title, text, room in zip(titles, textual, fitted, strict=True):
+        drawn.add_column(pinched(title, room), justify="left" if text else "right", no_wrap=True)
+    for row in zip(*columns, strict=True):
+        drawn.add_row(*(Text(pinched(cell, room)) for cell, room in zip(row, fitted, strict=True)))
+    yield Padding(drawn, (0, 0, 0, 2))
+
+
+def _grid(width: int | None, footer: bool = True) -> "RichTable":
+    from rich import box
+    from rich.table import Table as RichTable
+
+    return RichTable(
+        box=box.SIMPLE,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+        show_footer=footer,
+        header_style="dim",
+        border_style="dim",
+        width=None if width is None else width - 2,
+    )
+
+
+def _advice(line: Line, room: int) -> "Text":
+    """Say what to do about a row: its finding's number, place and title; else its hottest line."""
+    from rich.text import Text
+
+    if line.finding is None:
+        return Text(f"at {_near(line.where, room - 3)}" if line.where else "", "dim")
+    told = Text().append(f"{line.number} ", "bold yellow")
+    more = f" +{line.more}" if line.more else ""
+    place = _near(line.finding.where, room - 2 - len(more)) if line.finding.where else ""
+    if place and room < _ROOMY:
+        return told.append(place, "cyan").append(more)
+    title = visible(line.finding.title or next((remedy.action for remedy in line.finding.remedies), ""))
+    return told.append(f"{place} · " if place else "", "cyan").append(shortened(title, room - len(place) - 6) + more)
+
+
+def _near(where: str, room: int) -> str:
+    """Return ``file:line`` without its folders and function, pinched to ``room``."""
+    place = visible(where).partition(" ")[0].rpartition("/")[2]
+    return pinched(place, max(room, 1) if room < _ROOMY else _ROOMY)
+
+
+def _gain(line: Line, wall: Estimate | None) -> str:
+    if line.finding is None or not line.finding.remedies:
+        return ""
+    return gain(line.finding.remedies[0].predicted, wall)
+
+
+def _is_text(shown: Table, place: int) -> bool:
+    return any(isinstance(row[place], str) for row in shown.rows) or not shown.rows
+
+
+def _fit(widths: list[int], textual: list[bool], room: int) -> list[int] | None:
+    """Return column widths that fit ``room``, taken from the widest text columns; None where nothing fits."""
+    fitted = list(widths)
+    while sum(fitted) > room:
+        widest = max((width for width, text in zip(fitted, textual, strict=True) if text), default=0)
+        if widest <= _NARROWEST_TEXT:
+            return None
+        fitted[next(i for i, width in enumerate(fitted) if textual[i] and width == widest)] -= 1
+    return fitted
+
+
+def _records(titles: list[str], columns: list[list[str]], width: int) -> Iterable["RenderableType"]:
+    from rich.text import Text
+
+    label = max(map(len, titles), default=0)
+    for place in range(len(columns[0]) if columns else 0):
+        if place:
+            yield Text("")
+        for title, cells in zip(titles, columns, strict=True):
+            text = Text("  " + title.ljust(label + _GAP), "dim")
+            yield text.append(pinched(cells[place], max(_NARROWEST_TEXT, width - label - _GAP - 2)), "default")

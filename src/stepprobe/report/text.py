@@ -1,0 +1,47 @@
+"""Untrusted text made safe to look at: paths, class names and messages come from other people's code."""
+
+import re
+import unicodedata
+
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories that draw nothing themselves but can move, hide or break what stands around them."""
+
+_PLAIN = re.compile(r"[ -~]*")
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with every unseen character drawn: U+202E becomes ``‹U+202E›``, a line break ``↵``.
+
+    The result is one line, has no terminal escape, no bidirectional override and no lone surrogate, so that it can be
+    encoded as UTF-8 and cannot reorder the text beside it.
+    """
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(map(_drawn, text.replace("\r\n", "\n")))
+
+
+def _drawn(character: str) -> str:
+    if character == "\n":
+        return "↵"
+    if character == "\t":
+        return " "
+    if unicodedata.category(character) in _UNSEEN:
+        return f"‹U+{ord(character):04X}›"
+    return character
+
+
+def shortened(text: str, width: int) -> str:
+    """Return ``text`` cut at its end to at most ``width`` characters, at a word where one is near."""
+    if len(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    word, space, _ = kept.rpartition(" ")
+    return (word if space and len(word) > 2 * width // 3 else kept).rstrip(" ,;:·") + "…"
+
+
+def pinched(text: str, width: int) -> str:
+    """Return ``text`` cut in its middle to at most ``width`` characters; a path keeps its file name and line."""
+    if len(text) <= width:
+        return text
+    head = max(0, (width - 1) // 3)
+    return text[:head] + "…" + text[len(text) - max(0, width - 1 - head) :]

@@ -1,0 +1,189 @@
+"""All renderers over all reports: none fails, none lets foreign text act, all say the same."""
+
+import html.parser
+import json as plain_json
+import re
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+
+from stepprobe.model.accounts import LABELS
+from stepprobe.model.report import Report
+from stepprobe.report import html as page
+from stepprobe.report import json, markdown, terminal
+from stepprobe.report.numbers import NBSP
+from stepprobe.report.text import visible
+from tests.fakes.reports import REPORTS
+
+RENDERERS = {"terminal": terminal.render, "html": page.render, "markdown": markdown.render, "json": json.render}
+UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+
+both = pytest.mark.parametrize("name", REPORTS)
+every_renderer = pytest.mark.parametrize("renderer", RENDERERS)
+
+
+class Page(html.parser.HTMLParser):
+    """Elements, attributes and text of an HTML document."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.attributes, self.text = set(), [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.add(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def words(text):
+    """The text as it is read: one kind of space."""
+    return " ".join(text.replace(NBSP, " ").split())
+
+
+def read(renderer, report):
+    """What a person reads in the rendered report."""
+    written = RENDERERS[renderer](report)
+    if renderer == "html":
+        return words(" ".join(Page(written).text))
+    if renderer == "markdown":
+        return words(" ".join(Page(MarkdownIt("gfm-like", {"linkify": False}).render(written)).text))
+    return words(written)
+
+
+@every_renderer
+@both
+def test_it_renders_the_same_text_twice_and_hides_nothing(name, renderer):
+    report = REPORTS[name]()
+    written = RENDERERS[renderer](report)
+    assert written == RENDERERS[renderer](REPORTS[name]())
+    assert written.endswith("\n")
+    assert UNSEEN.findall(written) == []
+    assert written.encode().decode() == written
+    assert (NBSP in written) <= (renderer == "html")
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+@both
+def test_all_say_the_same(name, renderer):
+    report = REPORTS[name]()
+    shown = read(renderer, report)
+    spaceless = shown.replace(" ", "")
+    said = [report.headline, report.title, *report.notes]
+    said += [text for finding in report.findings for text in (finding.title, finding.where)]
+    said += [remedy.action for finding in report.findings for remedy in finding.remedies]
+    said += [text for table in report.tables for text in (table.title, table.caption)]
+    # A terminal breaks long words, so spaces are left out of the comparison.
+    assert [text for text in said if visible(text).replace(" ", "") not in spaceless] == []
+    if report.ledger:
+        wall = report.figures["step.wall"].value
+        assert f"wall {wall:.{2 if wall == 10 else 3 if wall < 10 else 1}f} 100.0" in shown
+        assert "unattributed" in shown
+        assert all(LABELS[row.account] in shown for row in report.ledger if row.share >= 0.0005)
+
+
+@pytest.mark.parametrize("name", ["data_bound", "undecided", "ranks"])
+def test_gains_are_the_same_everywhere(name):
+    said = re.compile(r"per step, (−\d+ % ± \d+)|(undecided: \S+ ms per)")
+    gains = {renderer: said.findall(read(renderer, REPORTS[name]())) for renderer in RENDERERS}
+    assert gains["terminal"]
+    assert gains["terminal"] == gains["html"] == gains["markdown"]
+
+
+def test_no_html_element_or_attribute_comes_from_foreign_text():
+    tame, hostile = (Page(page.render(REPORTS[name]())) for name in ("data_bound", "hostile"))
+    assert hostile.elements <= tame.elements
+    assert "script" not in hostile.elements
+    assert not any(name.startswith("on") for name, _ in hostile.attributes)
+    outside = [value for name, value in hostile.attributes if name in ("href", "src", "action", "xlink:href")]
+    assert all(value.startswith(("#", "data:,")) for value in outside)
+    assert "7 * 7" in "".join(hostile.text)
+
+
+def test_no_markdown_markup_comes_from_foreign_text():
+    rendered = Page(MarkdownIt("gfm-like", {"linkify": False}).render(markdown.render(REPORTS["hostile"]())))
+    assert rendered.elements <= {
+        *("h3", "h4", "p", "code", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "ol", "li", "br"),
+        *("details", "summary"),
+    }
+    assert "@everyone" not in markdown.render(REPORTS["hostile"]())
+
+
+def test_a_markdown_table_keeps_its_columns():
+    parsed = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown.render(REPORTS["hostile"]()))
+    rows, cells = [], 0
+    for token in parsed:
+        cells += token.type in ("td_open", "th_open")
+        if token.type == "tr_close":
+            rows.append(cells)
+            cells = 0
+    assert set(rows) == {5, 2, 6}
+
+
+@both
+def test_json_keeps_the_contract(name):
+    report = REPORTS[name]()
+    held = plain_json.loads(json.render(report), parse_constant=pytest.fail)
+    assert list(held)[:7] == ["schema", "command", "verdict", "figures", "findings", "controls", "run"]
+    assert set(held) == {field.name for field in msgspec.structs.fields(Report)}
+    assert held["schema"] == report.schema
+    if name not in ("hostile", "not_measured"):
+        assert msgspec.json.decode(json.render(report), type=Report) == report
+
+
+def test_json_text_is_exact():
+    report = REPORTS["hostile"]()
+    held = plain_json.loads(json.render(report))
+    assert held["title"] == report.title.replace("\udcff", "‹U+DCFF›")
+    assert held["figures"]["hostile"]["value"] is None
+
+
+def test_the_schema_describes_what_is_written():
+    schema = plain_json.loads(json.schema())
+    defined = schema["$defs"]
+    assert defined["Report"]["required"] == list(json.FIELDS) == list(defined["Report"]["properties"])
+    for build in REPORTS.values():
+        faults = list(mismatches(plain_json.loads(json.render(build())), schema, defined))
+        assert faults == []
+    broken = plain_json.loads(json.render(REPORTS["clean"]())) | {"verdict": "fine", "notes": [3]}
+    assert len(list(mismatches(broken, schema, defined))) == 2
+
+
+def mismatches(value, schema, defined):
+    """Where ``value`` departs from the part of JSON Schema that msgspec writes."""
+    if "$ref" in schema:
+        schema = defined[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        if all(any(mismatches(value, choice, defined)) for choice in schema["anyOf"]):
+            yield value
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield value
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    kinds["null"] = type(None)
+    allowed = schema.get("type", [])
+    allowed = [allowed] if isinstance(allowed, str) else allowed
+    if allowed and not any(isinstance(value, kinds[kind]) for kind in allowed):
+        yield value
+        return
+    if isinstance(value, list):
+        for item in value:
+            yield from mismatches(item, schema.get("items", {}) or {}, defined)
+    if isinstance(value, dict):
+        yield from (name for name in schema.get("required", ()) if name not in value)
+        for key, item in value.items():
+            inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+            yield from mismatches(item, inner if isinstance(inner, dict) else {}, defined)
+
+
+def test_renderers_load_late():
+    code = "import sys; from stepprobe.report import html, json, markdown, terminal, charts;"
+    code += "print([m for m in ('rich', 'jinja2', 'vl_convert', 'numpy', 'torch') if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,85 @@
+"""The four kinds of training that we promise to cover, unmodified, end to end."""
+
+import subprocess
+import sys
+
+import pytest
+
+from stepprobe.model.records import decode_process
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLES = {
+    "HF Trainer": (("sft_trainer.py", "--steps", "12"), 0),
+    "TRL with LoRA": (("trl_lora.py", "--steps", "12"), 0),
+    "plain loop": (("plain_loop.py", "--steps", "12"), 0),
+    "two ranks": (("ddp_gloo.py", "--steps", "12"), 2),
+}
+SPLIT = ("forward.attention", "forward.mlp", "backward.attention", "backward.mlp")
+
+each_example = pytest.mark.parametrize(("command", "ranks"), EXAMPLES.values(), ids=EXAMPLES)
+
+
+@each_example
+def test_the_script_behaves_as_without_us(bare, attached, command, ranks):
+    alone, observed = bare(*command, ranks=ranks), attached(*command, ranks=ranks)
+    assert alone.returncode == observed.returncode == 0
+    assert alone.losses == observed.losses
+    assert len(alone.losses) >= 12, alone.stdout
+
+
+@each_example
+def test_every_step_is_seen_and_closes_to_the_nanosecond(attached, command, ranks):
+    observed = attached(*command, ranks=ranks)
+    assert observed.figures["step.count"] == 12
+    assert observed.figures["ledger.closure_ns"] == 0
+    files = sorted(observed.folder.glob("steps-rank*-pid*.jsonl"))
+    assert len(files) == max(ranks, 1)
+    for file in files:
+        process = decode_process(file.name, file.read_bytes())
+        assert process.notes == ()
+        assert [step.index for step in process.steps] == list(range(12))
+        assert all(sum(wall for wall, _ in step.accounts.values()) == step.wall_ns for step in process.steps)
+
+
+@each_example
+def test_little_stays_unattributed(attached, command, ranks):
+    assert attached(*command, ranks=ranks).figures["ledger.unattributed_share"] <= 0.02
+
+
+@each_example
+def test_tokens_are_counted(attached, command, ranks):
+    figures = attached(*command, ranks=ranks).figures
+    assert (
+        0 < figures["tokens.labelled_per_step"] <= figures["tokens.real_per_step"] <= figures["tokens.slots_per_step"]
+    )
+
+
+@pytest.mark.parametrize("name", ["HF Trainer", "TRL with LoRA", "plain loop"])
+def test_forward_and_backward_are_split(attached, name):
+    figures = attached(*EXAMPLES[name][0]).figures
+    for account in SPLIT:
+        assert figures[f"ledger.{account}"] > 0.01 * figures["step.wall"], account
+
+
+@each_example
+def test_verify_accepts_the_run(attached, command, ranks):
+    folder = attached(*command, ranks=ranks).folder
+    verified = subprocess.run(
+        [sys.executable, "-m", "stepprobe", "verify", str(folder)], capture_output=True, text=True
+    )
+    assert verified.returncode == 0, verified.stderr
+
+
+def test_the_slow_rank_is_named(attached):
+    observed = attached("ddp_gloo.py", "--steps", "12", "--slow-rank", "1", ranks=2)
+    straggler = [finding for finding in observed.document["findings"] if finding["kind"] == "rank.straggler"]
+    assert len(straggler) == 1
+    assert "rank 1" in straggler[0]["title"]
+    assert "ddp_gloo.py" in straggler[0]["where"]
+
+
+def test_steps_ends_the_job_cleanly(attached):
+    observed = attached("plain_loop.py", "--steps", "400", run_options=("--steps", "8", "--warmup", "2"))
+    assert observed.returncode == 0
+    assert observed.figures["step.count"] == 10

@@ -1,0 +1,93 @@
+"""Two runs side by side."""
+
+import random
+
+import pytest
+
+from stepprobe.analysis.comparison import compare
+from stepprobe.errors import NotObserved, UsageError
+from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence
+
+
+def run(seed, accounts=None, n=80, spread=0.01, counts=None, **facts):
+    noise, fake = random.Random(seed), FakeProcess(**{**METHODS, **facts})
+    for _ in range(n):
+        factor = noise.gauss(1, spread)
+        fake.step(
+            {name: ms * factor for name, ms in {**CLEAN, **(accounts or {})}.items()}, {**COUNTS, **(counts or {})}
+        )
+    return fake.end()
+
+
+def table(report, name):
+    return next((table for table in report.tables if table.name == name), None)
+
+
+def test_a_decided_gain_is_ok_and_names_the_account():
+    report = compare(evidence(run(1, {"data.fetch": 40})), evidence(run(1)))
+    assert report.verdict == "ok"
+    wall = report.figures["compare.step.wall"]
+    assert wall.value == pytest.approx(-39.8, abs=1)
+    assert wall.low < wall.value < wall.high < 0
+    assert report.headline.startswith("faster: -39.8 ms per step, -28.5%")
+    assert "most in data · fetch rows" in report.headline
+    rows = {row[0]: row for row in table(report, "accounts").rows}
+    assert rows["data · fetch rows"][-1] == "less"
+    assert rows["optimizer"][-1] == "undecided"
+
+
+def test_a_decided_loss_fails():
+    report = compare(evidence(run(1)), evidence(run(2, {"optimizer": 12})))
+    assert report.verdict == "fail"
+    assert report.headline.startswith("slower: +")
+    assert "most in optimizer" in report.headline
+
+
+def test_equal_runs_are_undecided():
+    verdicts = [compare(evidence(run(2 * k)), evidence(run(2 * k + 1))).verdict for k in range(20)]
+    assert verdicts.count("undecided") >= 17
+
+
+def test_few_steps_decide_nothing():
+    report = compare(evidence(run(1, {"data.fetch": 40}, n=5)), evidence(run(2, n=5)))
+    assert report.verdict == "undecided"
+    assert "no interval" in report.headline
+
+
+def test_swapping_the_runs_swaps_the_sign():
+    first, second = evidence(run(1, {"data.fetch": 40})), evidence(run(2))
+    there, back = (report.figures["compare.step.wall"] for report in (compare(first, second), compare(second, first)))
+    assert (back.value, back.low, back.high) == pytest.approx((-there.value, -there.high, -there.low))
+
+
+def test_token_rates_are_compared():
+    report = compare(evidence(run(1)), evidence(run(1, counts={"real": 2048})))
+    assert report.figures["compare.tokens.real_per_second"].value == pytest.approx(-20480, rel=0.02)
+    assert [row[-1] for row in table(report, "rates").rows] == ["undecided", "less", "undecided"]
+
+
+def test_what_else_differs_is_shown():
+    report = compare(
+        evidence(run(1), environment={"machine": "a"}),
+        evidence(run(2, optimizer_fused=True), environment={"machine": "b", "threads": "1"}),
+    )
+    assert table(report, "environment").rows == (
+        ("job optimizer_fused", "absent", "True"),
+        ("machine", "a", "b"),
+        ("threads", "absent", "1"),
+    )
+    assert table(compare(evidence(run(1)), evidence(run(2))), "environment") is None
+
+
+def test_reservations_of_both_runs_are_kept():
+    report = compare(evidence(run(1, n=5)), evidence(run(2), status="signal 9"))
+    assert [note for note in report.notes if note.startswith("before: only 5 steady steps")]
+    assert [note for note in report.notes if note.startswith("after: ") and "signal 9" in note]
+
+
+def test_other_probes_and_empty_runs_are_refused():
+    good = evidence(run(1))
+    with pytest.raises(UsageError, match="'mask'"):
+        compare(good, evidence(run(1), probe="mask"))
+    with pytest.raises(NotObserved, match="second run"):
+        compare(good, evidence(status="exit 1"))

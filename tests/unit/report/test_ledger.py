@@ -1,0 +1,62 @@
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepprobe.model.accounts import ACCOUNTS
+from stepprobe.report import ledger
+from tests.fakes import reports
+
+TIMES = st.dictionaries(st.sampled_from(ACCOUNTS), st.floats(0, 1e4), min_size=1)
+
+
+@given(TIMES)
+def test_drawn_rows_and_families_sum_to_the_wall(accounts):
+    accounts = {"optimizer": 1.0, "unattributed": 0.0} | accounts
+    report = msgspec.structs.replace(reports.clean(), ledger=reports.ledger(accounts, {}, {}))
+    wall = math.fsum(row.time.value for row in report.ledger)
+    lines, families = ledger.lines(report), ledger.families(report)
+    assert math.fsum(line.ms for line in lines) == pytest.approx(wall)
+    assert math.fsum(family.ms for family in families) == pytest.approx(wall)
+    assert math.fsum(line.share for line in lines) == pytest.approx(1)
+    assert lines[-1].label == "unattributed"
+
+
+def test_small_accounts_without_a_finding_share_one_row():
+    report = reports.data_bound()
+    labels = [line.label for line in ledger.lines(report)]
+    assert labels[-2:] == ["5 small accounts", "unattributed"]
+    finding = msgspec.structs.replace(report.findings[0], accounts=("gc",))
+    found = msgspec.structs.replace(report, findings=(finding,))
+    assert [line.label for line in ledger.lines(found)][-3:] == [
+        "garbage collection",
+        "4 small accounts",
+        "unattributed",
+    ]
+
+
+def test_a_finding_stands_beside_its_first_account():
+    report = reports.data_bound()
+    beside = {line.label: (line.number, line.more) for line in ledger.lines(report) if line.finding}
+    assert beside == {
+        "data · wait for the loader": (1, 0),
+        "forward · attention": (2, 0),
+        "synchronise": (3, 0),
+    }
+    doubled = msgspec.structs.replace(report, findings=report.findings + report.findings[:1])
+    assert next(line.more for line in ledger.lines(doubled) if line.number == 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "off", "told"), [(10.0, 0.5, 0.5), (10.0, 0.19, None), (0.9, 0.5, None), (10.0, None, None)]
+)
+def test_off_cpu_is_told_where_it_is_large(ms, off, told):
+    rows = reports.ledger({"optimizer": ms}, {"optimizer": off}, {})
+    (line,) = ledger.lines(msgspec.structs.replace(reports.clean(), ledger=rows))
+    assert line.off_cpu == told
+
+
+def test_every_account_has_a_family():
+    assert set(ledger.FAMILIES) == {ledger.family(account) for account in ACCOUNTS}

@@ -1,0 +1,82 @@
+import re
+
+import pytest
+
+from stepprobe.report import terminal
+from stepprobe.report.terminal_tables import bar
+from tests.fakes import reports
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+COPIED = ("stepprobe ", "stepprobe-runs/", "/", "transformers/")
+"""Beginnings of lines that are to be copied, and so are never wrapped."""
+
+
+@pytest.mark.parametrize(
+    ("part", "cells", "drawn"),
+    [
+        (0.0, 8, ""),
+        (1.0, 4, "████"),
+        (2.0, 4, "████"),
+        (0.5, 4, "██"),
+        (1 / 32, 4, "▏"),
+        (1e-9, 4, "▏"),
+        (0.55, 5, "██▊"),
+        (0.5, 0, ""),
+    ],
+)
+def test_bar(part, cells, drawn):
+    assert bar(part, cells) == drawn
+
+
+def test_longer_is_never_drawn_shorter():
+    drawn = [bar(part / 400, 5) for part in range(401)]
+    eighths = [8 * text.count("█") + sum(" ▏▎▍▌▋▊▉".index(mark) for mark in text if mark != "█") for text in drawn]
+    assert eighths == sorted(eighths)
+    assert len(set(eighths)) == 41
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 140, 220])
+@pytest.mark.parametrize("name", sorted(reports.REPORTS.keys() - {"hostile"}))
+def test_lines_fit(name, width):
+    written = terminal.render(reports.REPORTS[name](), width=width)
+    wide = [line for line in written.splitlines() if len(line) > max(width, terminal.NARROWEST)]
+    assert [line for line in wide if not line.strip().startswith(COPIED)] == []
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_decimal_points_of_the_ledger_align(width):
+    written = terminal.render(reports.data_bound(), width=width)
+    rows = list(re.finditer(r"^  \w.*?  +(\d+\.\d) +(\d+\.\d)\b", written.split("Findings")[0], re.M))
+    assert len(rows) == 20
+    for column in (1, 2):
+        assert len({row.start(column) + row[column].index(".") - row.start() for row in rows}) == 1
+
+
+def test_the_ms_column_sums_to_the_wall():
+    written = terminal.render(reports.data_bound()).split("Findings")[0]
+    *rows, wall = (float(ms) for ms in re.findall(r"^  \S.*?  +(\d+\.\d) +\d+\.\d", written, re.M))
+    assert wall == 441.0
+    assert sum(rows) == pytest.approx(wall, abs=0.05 * len(rows))
+
+
+def test_color_only_adds_escape_codes(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")  # the caller decides, not the environment of this process
+    monkeypatch.setenv("COLUMNS", "31")
+    for build in reports.REPORTS.values():
+        plain, colored = terminal.render(build()), terminal.render(build(), color=True)
+        assert "\x1b" not in plain
+        assert "\x1b[" in colored
+        bare = "\n".join(line.rstrip() for line in ESCAPE.sub("", colored).splitlines())
+        assert bare.strip() == plain.strip()
+
+
+def test_a_table_that_cannot_fit_becomes_a_list_of_records():
+    narrow = terminal.render(reports.ranks(), width=40)
+    assert re.search(r"^  wall ms +441\.0$", narrow, re.M)
+    assert narrow.count("node1.…uster.example") == 4
+    assert "\n\n\n" not in narrow
+
+
+def test_a_verdict_that_is_not_ok_is_said():
+    assert "verdict: not measured" in terminal.render(reports.not_measured())
+    assert "verdict" not in terminal.render(reports.clean())
