@@ -3,13 +3,13 @@ import json
 import sys
 from pathlib import Path
 
-import faked
 import msgspec
 import pytest
 
 from stepprobe import cli
 from stepprobe.cli import _config
 from stepprobe.errors import UsageError
+from tests.fakes import faked
 
 STEPS = ["sh", "-c", 'echo "12 13" >> $STEPPROBE_RUN/steps-rank0-pid1.jsonl']
 

@@ -2,13 +2,13 @@ import json
 import subprocess
 import time
 
-import faked
 import pytest
 
 from stepprobe import session, store
 from stepprobe.errors import AssertionFailed, EvidenceError, StepprobeError, UsageError
 from stepprobe.launch import script
 from stepprobe.model.estimate import exact
+from tests.fakes import faked
 
 STEPS = 'f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; echo "12 13" >> $f; '
 
