@@ -2,6 +2,7 @@
 
 import json
 import math
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from stepprobe.model.evidence import Evidence
 from stepprobe.model.report import Report
 
 _LOCAL = "run"  # where the folder lies is the one field of a report that does not come from evidence
+_PATIENCE_S = 6  # a data worker whose parent was killed looks for it every 5 s, then ends
 _ULPS = 1e-12  # relative; another machine's math library may round the last bits otherwise
 
 
@@ -54,16 +56,16 @@ def run(
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
-    problems = []
     try:
-        store.seal(folder, evidence.status)
-        evidence = store.load(folder)
-    except StepprobeError as error:
-        problems.append(str(error))
+        problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
+        if not problems:
+            evidence = store.load(folder)
+    except EvidenceError as error:  # the script has touched the run folder
+        problems = [str(error)]
     try:
         derived = _derive(evidence, folder)
-    except StepprobeError as error:  # the script has run: its evidence and its exit code still count
-        derived = _not_measured(evidence, folder, str(error))
+    except Exception as error:  # the script has run: its evidence and its exit code still count
+        derived = _not_measured(evidence, folder, _tell(error))
     problems += _write(folder, derived)
     return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
 
@@ -76,14 +78,7 @@ def report(folder: Path) -> Result:
     Raises:
         EvidenceError: The folder or a file in it is missing or damaged.
     """
-    problems = []
-    if not script.is_running(folder):
-        try:
-            store.seal(folder, "interrupted")
-        except EvidenceError:
-            raise
-        except StepprobeError as error:
-            problems.append(str(error))
+    problems = _seal(folder, "interrupted")
     evidence = store.load(folder)
     derived = _derive(evidence, folder)
     problems += _write(folder, derived)
@@ -102,6 +97,8 @@ def verify(folder: Path) -> Report:
         kept = json.loads(files[store.REPORT_JSON])
     except ValueError as error:
         raise EvidenceError(f"{store.REPORT_JSON} is no JSON: {error}; write it again: stepprobe report RUN") from error
+    if not isinstance(kept, dict):
+        raise EvidenceError(f"{store.REPORT_JSON} is no report; write it again: stepprobe report RUN")
     evidence = store.load(folder)
     derived = json.loads(_as_json(_derive(evidence, folder)))
     differences = list(_differences({**kept, _LOCAL: None}, {**derived, _LOCAL: None}))
@@ -138,6 +135,21 @@ def compare(before: Path, after: Path) -> Report:
     return comparison.compare(store.load(before), store.load(after))
 
 
+def _seal(folder: Path, status: str, *, patience_s: float = 0) -> list[str]:
+    """Seal a run unless it still goes on; return why that could not be done."""
+    if store.read_manifest(folder).state == "sealed":
+        return []
+    if living := script.living(folder, patience_s=patience_s):
+        return [f"process {living[0]} of this run still lives; when it has ended: stepprobe report {_path(folder)}"]
+    try:
+        store.seal(folder, status)
+    except EvidenceError:
+        raise
+    except StepprobeError as error:
+        return [str(error)]
+    return []
+
+
 def _derive(evidence: Evidence, folder: Path) -> Report:
     """Derive the report, and say how far the script came when it shows no step."""
     try:
@@ -158,6 +170,19 @@ def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:
         figures={},
         environment=dict(evidence.environment),
         run=_path(folder),
+    )
+
+
+def _tell(error: Exception) -> str:
+    """Say what happened and the next step, also for an error that nobody expected."""
+    if isinstance(error, StepprobeError):
+        return str(error)
+    if isinstance(error, ImportError):
+        return f"{error}; install what is missing, then: stepprobe report RUN"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno}). This is a defect of stepprobe; "
+        "the evidence is kept. Please report it, and after an upgrade: stepprobe report RUN"
     )
 
 

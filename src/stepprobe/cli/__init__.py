@@ -5,7 +5,6 @@ A file whose name begins with an underscore is no command. Everything heavy is i
 
 import argparse
 import importlib
-import os
 import pkgutil
 import shlex
 import sys
@@ -60,7 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays silent
         return _PIPE_CLOSED
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 FORMATS = ("text", "html", "markdown", "json")
 
 
-def render(report: "Report", form: str, stream: TextIO) -> str:
-    """Draw a report in one of ``FORMATS``, as wide and as coloured as the stream allows."""
+def render(report: "Report", form: str, stream: TextIO | None = None) -> str:
+    """Draw a report in one of ``FORMATS``; text as wide and as coloured as the stream allows, if it goes to one."""
     if form == "json":
         from stepprobe.report import json
 
@@ -27,13 +27,15 @@ def render(report: "Report", form: str, stream: TextIO) -> str:
         return markdown.render(report)
     from stepprobe.report import terminal
 
+    if stream is None:
+        return terminal.render(report)
     return terminal.render(report, width=_width(stream), color=stream.isatty() and not os.environ.get("NO_COLOR"))
 
 
 def show(report: "Report", *, as_json: bool, stream: TextIO) -> int:
     """Print a report and return the exit code that it asks for; JSON always goes to standard output."""
     if as_json:
-        write(render(report, "json", sys.stdout), sys.stdout)
+        write(render(report, "json"), sys.stdout)
     elif report.verdict == "not measured":
         tell(report.headline)
     else:
@@ -42,20 +44,31 @@ def show(report: "Report", *, as_json: bool, stream: TextIO) -> int:
 
 
 def write(text: str, stream: TextIO) -> None:
-    """Print text, ending in exactly one newline."""
-    print(text.rstrip("\n"), file=stream, flush=True)
+    """Print text, ending in exactly one newline.
+
+    Raises:
+        BrokenPipeError: Nobody reads it any more; the stream then leads nowhere, so that the flush at exit is silent.
+    """
+    try:
+        print(text.rstrip("\n"), file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise
 
 
 def tell(message: str) -> None:
     """Print a message about the run itself, on standard error."""
-    print(f"stepprobe: {message}", file=sys.stderr, flush=True)
+    write(f"stepprobe: {message}", sys.stderr)
 
 
 def shown_path(path: Path) -> str:
     """Return a path as a person would type it from here, printable whatever it is called."""
     from stepprobe.store import as_text
 
-    text = as_text(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    try:
+        text = as_text(str(path.relative_to(Path.cwd())))
+    except (ValueError, FileNotFoundError):  # elsewhere, or the working folder is gone
+        text = as_text(str(path))
     return text if text.isprintable() else ascii(text)
 
 

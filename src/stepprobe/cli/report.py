@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     form = "json" if arguments.json else arguments.format
     if form == "text" and arguments.out is None:
         return show(result.report, as_json=False, stream=sys.stdout)
-    _deliver(render(result.report, form, sys.stdout), arguments.out)
+    _deliver(render(result.report, form), arguments.out)
     return 3 if result.report.verdict == "not measured" else 0
 
 

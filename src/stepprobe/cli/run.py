@@ -3,9 +3,13 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepprobe.cli._console import show, shown_path, tell
 from stepprobe.cli._parser import positive, warmup
+
+if TYPE_CHECKING:
+    from stepprobe.session import Result
 
 SUMMARY = "run a training script unchanged and say where each step's time went"
 TAKES_COMMAND = True
@@ -36,8 +40,22 @@ def run(arguments: argparse.Namespace) -> int:
         warmup=arguments.warmup,
         output_to_stderr=arguments.json,
     )
-    wanted = show(result.report, as_json=arguments.json, stream=sys.stderr)
+    try:
+        wanted = _tell(result, as_json=arguments.json)
+    except BrokenPipeError:  # nobody reads the report; how the script ended still counts
+        wanted = 0
+    return mirror_exit(result.status) or wanted
+
+
+def _tell(result: "Result", *, as_json: bool) -> int:
+    try:
+        wanted = show(result.report, as_json=as_json, stream=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # a defect of a renderer must not cost the script's exit code
+        tell(f"the report could not be drawn: {type(error).__name__}: {error}; please report this")
+        wanted = 1
     for problem in result.problems:
         tell(problem)
     tell(f"kept, with report.html, in {shown_path(result.folder)}")
-    return mirror_exit(result.status) or wanted
+    return wanted

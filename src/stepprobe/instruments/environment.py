@@ -30,7 +30,6 @@ def environment() -> dict[str, str]:
         "cpu.usable": _usable_cpus(),
         "cpu.load": _load(),
         "memory.total": _first(Path("/proc/meminfo"), r"^MemTotal:\s*(.+)$"),
-        "memory.available": _first(Path("/proc/meminfo"), r"^MemAvailable:\s*(.+)$"),
         **{f"env.{name}": value for name, value in sorted(os.environ.items()) if _is_setting(name)},
     }
     return {name: value for name, value in found.items() if value}

@@ -8,6 +8,7 @@ import os
 import resource
 import shlex
 import signal
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ _PASSED_ON = (
 )
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _WAITED_FOR = {*_PASSED_ON, *_JOB_CONTROL, signal.SIGCHLD}
+_LOOK_AGAIN_S = 0.02
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these two for itself; a shell's child does not
 
 
@@ -82,7 +84,7 @@ class Script:
             status = _wait(self._start(program, caller_mask))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, caller_mask)
-        files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl"))}
+        files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl")) if path.is_file()}
         return msgspec.structs.replace(self.planned, files=files, status=status)
 
     def _start(self, program: str, mask: Iterable[int]) -> int:
@@ -136,10 +138,20 @@ def _status(code: int) -> str:
     return f"exit {code}" if code else "finished"
 
 
-def is_running(folder: Path) -> bool:
-    """Tell whether a process of this run still lives (where there is a ``/proc``; elsewhere no)."""
+def living(folder: Path, *, patience_s: float = 0) -> list[int]:
+    """Return the processes of a run that still live and may still write (none where there is no ``/proc``).
+
+    Args:
+        folder: The run folder.
+        patience_s: How long to wait for them to end, in seconds.
+    """
     mark = b"STEPPROBE_RUN=" + os.fsencode(folder.resolve())
-    return any(mark in _environ(path) for path in Path("/proc").glob("[0-9]*/environ"))
+    deadline = time.monotonic() + patience_s
+    while True:
+        found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if mark in _environ(path)]
+        if not found or time.monotonic() >= deadline:
+            return found
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _environ(path: Path) -> list[bytes]:

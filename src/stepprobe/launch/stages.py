@@ -22,11 +22,16 @@ _MISSING = {
         "torch.optim. Check its output above, and that its arguments start a training"
     ),
     "step": (
-        "an optimizer was made, but no step was finished: the script ended in its first step, or never called "
-        "optimizer.step(). Let it train for at least two steps"
+        "an optimizer was made, but no training step was begun: the script ended before its training loop drew a "
+        "batch. Check its output above, and that its arguments start a training"
     ),
 }
 """Stages in their order, each with what it means that it was not reached."""
+
+_UNFINISHED = (
+    "a step was begun, but none was finished: the script never called optimizer.step(), or ended in its first step. "
+    "Let it take at least two optimizer steps"
+)
 
 
 class _Event(msgspec.Struct):
@@ -38,7 +43,7 @@ def explain(evidence: Evidence) -> str:
     """Return one sentence that says which stage was not reached, and the next step."""
     reached = {event.event for event in _events(evidence.files.get(EVENTS, b""))}
     missing = next((stage for stage in _MISSING if stage not in reached), None)
-    told = _MISSING[missing] if missing else "a step was begun, but its records are missing from the run folder"
+    told = _MISSING[missing] if missing else _UNFINISHED
     ended = "" if evidence.status == "finished" else f" ({_ending(evidence.status)})"
     return f"no training step was observed{ended}: {told}."
 

@@ -1,14 +1,15 @@
 import io
 import json
 import sys
+from pathlib import Path
 
-import faked
 import msgspec
 import pytest
 
 from stepprobe import cli
 from stepprobe.cli import _config
 from stepprobe.errors import UsageError
+from tests.fakes import faked
 
 STEPS = ["sh", "-c", 'echo "12 13" >> $STEPPROBE_RUN/steps-rank0-pid1.jsonl']
 
@@ -103,6 +104,18 @@ def test_the_report_of_run_leaves_standard_output_to_the_script(say, tmp_path):
     assert (tmp_path / kept.split()[-1] / "report.html").is_file()
 
 
+def test_a_defect_of_a_renderer_does_not_cost_the_scripts_exit_code(say):
+    def defect(report, **_):
+        raise KeyError("absent")
+
+    sys.modules["stepprobe.report.terminal"].render = defect
+    code, out, err = say("run", "--", "sh", "-c", STEPS[2] + "; exit 5")
+    assert (code, out) == (5, "")
+    assert "could not be drawn: KeyError: 'absent'" in err
+    assert "kept" in err
+    assert say("run", "--", *STEPS)[0] == 1
+
+
 def test_report_takes_the_newest_run_or_a_named_one(say, kept):
     assert say("report") == (0, "2 steps, finished width=80 color=False\n", "")
     assert say("report", str(kept)) == say("report")
@@ -192,6 +205,8 @@ def test_colour_needs_a_terminal_and_no_objection(kept, monkeypatch, no_color, c
         monkeypatch.setenv("NO_COLOR", no_color)
     cli.main(["report"])
     assert f"color={color}" in sys.stdout.getvalue()
+    cli.main(["report", "--out", "file"])
+    assert "color=False" in Path("file").read_text()
 
 
 @pytest.mark.parametrize(

@@ -272,3 +272,22 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch):
     gone.stdout.close()
     gone.wait(60)
     assert (Path("code").read_text(), Path("errors").read_text()) == ("141\n", "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_report_that_nobody_reads_leaves_the_scripts_exit_code(monkeypatch, options):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    stream = "stdout" if options else "stderr"
+    unread = subprocess.Popen(
+        observed(*python(STEPS + "raise SystemExit(5)"), options=options), **{stream: subprocess.PIPE}
+    )
+    getattr(unread, stream).close()
+    assert unread.wait(60) == 5
+
+
+def test_a_script_that_removes_the_working_folder_keeps_its_exit_code(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    result = finish(observed("sh", "-c", "rm -rf ../gone; exit 5", options=["--out", str(tmp_path / "runs")]))
+    assert result.returncode == 5
+    assert str(tmp_path / "runs").encode() in result.stderr

@@ -24,8 +24,8 @@ def evidence(*events, status="finished", tail=b""):
         ((), "no Python process"),
         (("python",), "never imported torch"),
         (("python", "python", "torch"), "no optimizer was made"),
-        (("python", "torch", "optimizer"), "never called optimizer.step()"),
-        (("python", "torch", "optimizer", "step"), "records are missing"),
+        (("python", "torch", "optimizer"), "no training step was begun"),
+        (("python", "torch", "optimizer", "step"), "never called optimizer.step()"),
     ],
 )
 def test_the_first_stage_that_was_not_reached_is_explained(reached, told):

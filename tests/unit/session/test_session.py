@@ -2,13 +2,13 @@ import json
 import subprocess
 import time
 
-import faked
 import pytest
 
 from stepprobe import session, store
 from stepprobe.errors import AssertionFailed, EvidenceError, StepprobeError, UsageError
 from stepprobe.launch import script
 from stepprobe.model.estimate import exact
+from tests.fakes import faked
 
 STEPS = 'f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; echo "12 13" >> $f; '
 
@@ -72,6 +72,35 @@ def test_evidence_that_cannot_be_derived_does_not_lose_the_scripts_end(tmp_path)
     assert "damaged line" in result.report.headline
     with pytest.raises(EvidenceError, match="damaged line"):
         session.report(result.folder)
+
+
+def test_a_defect_of_ours_costs_neither_the_scripts_end_nor_its_evidence(tmp_path, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(faked.CountingProbe, "derive", lambda self, evidence: {}["absent"])
+        result = run(tmp_path, STEPS + "exit 5")
+    assert (result.status, result.report.verdict) == ("exit 5", "not measured")
+    assert "KeyError: 'absent' (test_session.py:" in result.report.headline
+    assert session.report(result.folder).report.headline == "2 steps, exit 5"
+
+
+@pytest.mark.parametrize("text", ["rm -rf $STEPPROBE_RUN", "echo x > $STEPPROBE_RUN/manifest.json"])
+def test_a_script_that_spoils_its_run_folder_keeps_its_end(tmp_path, text):
+    result = run(tmp_path, STEPS + text + "; exit 5")
+    assert result.status == "exit 5"
+    assert any("run folder" in problem or "manifest.json is damaged" in problem for problem in result.problems)
+
+
+def test_a_command_that_leaves_its_training_behind_is_not_sealed_under_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_PATIENCE_S", 0.1)
+    left = "f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; (while [ ! -e go ]; do sleep 0.05; done; echo 12 13 >> $f) & :"
+    monkeypatch.chdir(tmp_path)
+    result = run(tmp_path, left)
+    assert result.status == "finished"
+    assert "still lives" in result.problems[0]
+    (tmp_path / "go").touch()
+    assert script.living(result.folder, patience_s=20) == []
+    assert session.report(result.folder).report.headline == "2 steps, interrupted"
+    assert session.verify(result.folder).verdict == "ok"
 
 
 def test_what_cannot_start_leaves_nothing_behind(tmp_path):
@@ -168,7 +197,7 @@ def test_a_run_that_still_goes_on_is_read_but_not_sealed(tmp_path):
     child = subprocess.Popen(["sleep", "60"], env={"PATH": "/usr/bin:/bin", "STEPPROBE_RUN": str(folder)})
     try:
         deadline = time.monotonic() + 10
-        while not script.is_running(folder) and time.monotonic() < deadline:
+        while not script.living(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert session.report(folder).report.headline == "1 steps, interrupted"
         assert store.read_manifest(folder).state == "running"
@@ -194,7 +223,7 @@ def test_two_runs_are_handed_over_in_their_order(tmp_path):
 
 
 def test_the_folder_of_this_interpreter_is_not_running(tmp_path):
-    assert not script.is_running(tmp_path)
+    assert not script.living(tmp_path)
 
 
 class Killed(BaseException):
