@@ -35,7 +35,7 @@ _PASSED_ON = (
 )
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _WAITED_FOR = {*_PASSED_ON, *_JOB_CONTROL, signal.SIGCHLD}
-_LOOK_AGAIN_S = 0.02
+_LOOK_AGAIN_S = 0.05
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these two for itself; a shell's child does not
 
 
@@ -118,8 +118,9 @@ def _child_environment(folder: Path, options: Mapping[str, str]) -> dict[str, st
 def _wait(child: int) -> str:
     """Wait for the child, passing on what it would have received in our place; return how it ended."""
     while True:
-        received = signal.sigwaitinfo(_WAITED_FOR)
-        if received.si_signo != signal.SIGCHLD:
+        # with a limit: another thread of this process, which does not block SIGCHLD, may have taken it
+        received = signal.sigtimedwait(_WAITED_FOR, _LOOK_AGAIN_S)
+        if received is not None and received.si_signo != signal.SIGCHLD:
             if received.si_signo in _PASSED_ON and received.si_code <= 0:  # sent by a process, to us alone
                 os.kill(child, received.si_signo)
             continue

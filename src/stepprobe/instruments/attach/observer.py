@@ -9,8 +9,8 @@ from typing import Any
 
 from stepprobe.instruments.attach.budget import Budget
 from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, Books, StackClock
+from stepprobe.instruments.attach.journal import Journal
 from stepprobe.instruments.attach.patches import Gate, Patches
-from stepprobe.instruments.attach.recorder import Recorder
 from stepprobe.instruments.attach.sites import Sites
 from stepprobe.model.accounts import BOOKED
 
@@ -18,8 +18,6 @@ EVAL = INDEX["eval"]
 OPTIMIZER = INDEX["optimizer"]
 FORWARD = INDEX["forward"]
 FORWARD_OTHER = INDEX["forward.other"]
-SITES_EVERY_NS = 2_000_000_000
-"""How often the cumulative tables are written, beside each doubling of the step count."""
 
 
 class Observer:
@@ -36,7 +34,8 @@ class Observer:
         self.patches = Patches()
         self.sites = Sites()
         self.budget = Budget()
-        self.facts: dict[str, Any] = {}
+        self.journal = Journal(folder, self.sites)
+        self.facts = self.journal.facts
         self.counters: dict[str, int] = {}
         self.parts = 0
         """Calls of hooked parts of the model in this step."""
@@ -55,25 +54,12 @@ class Observer:
         """Called with each batch that a loader gave."""
         self.tell: Callable[[str], None] = lambda _: None
         """Called with the name of each stage that this process reaches for the first time."""
-        self.backward_depth = 0
-        self.forward_depth = 0
-        self.optimizers = 0
-        self.optimizer_steps = 0
-        self._folder = folder
+        self.backward_depth = self.forward_depth = 0
+        self.optimizers = self.optimizer_steps = 0
         self._limit = limit
-        self._recorder: Recorder | None = None
-        self._index = 0
-        self._stepped = False
-        self._fetched = False
-        self._evaluating = False
-        self._trains_in_eval = False
-        self._optimizer_depth = 0
-        self._own_ns = 0
-        self._origin = 0
-        self._written_facts: dict[str, Any] = {}
-        self._sites_due_ns = 0
-        self._notes: set[str] = set()
-        self._suspended = False
+        self._index = self._own_ns = self._optimizer_depth = 0
+        self._stepped = self._fetched = False
+        self._evaluating = self._trains_in_eval = self._suspended = False
 
     # -- what the hooks tell ------------------------------------------------------------------------------------
 
@@ -83,18 +69,18 @@ class Observer:
             if get_ident() != self.clock.owner or self._evaluating:
                 return
             if self._stepped:
-                self._end_step("boundary")
+                self._safely(self._end_step, "boundary")
             self._fetched = True
         elif self._idle() and self.optimizers:
-            self._begin()
+            self._safely(self._begin)
             self._fetched = True
 
     def root_called(self) -> None:
         """The root module is about to run forward in training."""
         if self._idle():
-            self._begin()
+            self._safely(self._begin)
         elif self._stepped and not self._fetched and self.gate.open:
-            self._end_step("boundary")
+            self._safely(self._end_step, "boundary")
 
     def optimizer_begins(self) -> None:
         """An optimizer step begins."""
@@ -134,7 +120,7 @@ class Observer:
 
     def training_ended(self) -> None:
         """The framework says that its loop is over."""
-        self._finish("train_end")
+        self._safely(self._finish, "train_end")
 
     def count(self, name: str, more: int = 1) -> None:
         """Add to a counter of this step."""
@@ -142,11 +128,7 @@ class Observer:
 
     def note(self, text: str) -> None:
         """Keep a line about something that was skipped or went wrong in the instrument; each line once."""
-        if text in self._notes or len(self._notes) >= 50:
-            return
-        self._notes.add(text)
-        if self._recorder is not None:
-            self._recorder.write("note", {"text": text})
+        self.journal.note(text)
 
     def add_cost(self, ns: int) -> None:
         """Add to our own cost in this step."""
@@ -156,22 +138,17 @@ class Observer:
 
     def close(self) -> None:
         """The script ends."""
-        recorder = self._recorder
-        if recorder is None or recorder.failure:
-            return
-        self._finish("exit")
-        if self.clock.backwards:
-            self.note(f"the clock went backwards {self.clock.backwards} times; it was held still")
-        self._write_tables()
-        recorder.write("end", {"steps": self._index, "reason": "exit"})
-        recorder.close()
+        if self.journal.is_open:
+            self._finish("exit")
+            if self.clock.backwards:
+                self.note(f"the clock went backwards {self.clock.backwards} times; it was held still")
+            self.journal.close()
 
     def go_inert(self) -> None:
         """This process is a fork: observe nothing, write nothing."""
         self.running = self.gate.open = False
         self._suspended = True
-        if self._recorder is not None:
-            self._recorder.abandon()
+        self.journal.abandon()
 
     def suspend(self) -> None:
         """Take every hook out (used to measure what they cost)."""
@@ -187,11 +164,27 @@ class Observer:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
+    def _safely(self, action: Callable[..., None], *arguments: str) -> None:
+        """Do it; a fault of ours ends the observation, never the user's job."""
+        try:
+            action(*arguments)
+        except Exception as error:
+            self.running = self.gate.open = False
+            self._suspended = True
+            self.note(f"the observation ended after {self._index} steps: {type(error).__name__}: {error}")
+
     def _idle(self) -> bool:
         return not (self.running or self._suspended)
 
+    def _open(self) -> None:
+        self.tell("step")
+        for begin in self.on_begin:
+            begin()
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        self.journal.begin(rank, world_size, self.budget.header(rank, world_size))
+
     def _begin(self) -> None:
-        if self._recorder is None:
+        if not self.journal.has_begun:
             self._open()
         self.counters = {}
         self.parts = 0
@@ -220,7 +213,6 @@ class Observer:
             self._stop()
 
     def _write_step(self, books: Books, end: str) -> None:
-        assert self._recorder is not None
         accounts = {}
         for account, spent, busy in zip(BOOKED, books.wall, books.cpu, strict=True):
             if spent:
@@ -230,7 +222,6 @@ class Observer:
         self.budget.learn(self.detail, cost, cpu_ns)
         record = {
             "index": self._index,
-            "start_ns": books.begin_wall - self._origin,
             "wall_ns": books.end_wall - books.begin_wall,
             "cpu_ns": cpu_ns,
             "self_ns": cost,
@@ -239,9 +230,8 @@ class Observer:
             "counters": self.counters,
             "end": end,
         }
-        self._recorder.step(record, books.end_wall)
+        self.journal.step(record, books.begin_wall, books.end_wall)
         self._index += 1
-        self._write_changes()
 
     def _finish(self, end: str) -> None:
         self.training_resumed()
@@ -264,33 +254,3 @@ class Observer:
         with contextlib.suppress(OSError):
             os.write(2, f"stepprobe: {self._index} steps measured, as asked; the script ends here\n".encode())
         raise SystemExit(0)
-
-    # -- tables -------------------------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        rank = int(os.environ.get("RANK", "0"))
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        path = os.path.join(self._folder, f"steps-rank{rank}-pid{os.getpid()}.jsonl")
-        self._recorder = Recorder(path, full_steps=max(256, 4096 // max(world, 1)))
-        self._origin = time.perf_counter_ns()
-        self.tell("step")
-        for begin in self.on_begin:
-            begin()
-        self._recorder.write("header", self.budget.header(rank, world))
-        for text in self._notes:
-            self._recorder.write("note", {"text": text})
-
-    def _write_changes(self) -> None:
-        assert self._recorder is not None
-        if self.facts != self._written_facts:
-            self._written_facts = dict(self.facts)
-            self._recorder.write("facts", {"facts": self._written_facts})
-        now = self.clock.wall_at
-        if now >= self._sites_due_ns or self._index & (self._index - 1) == 0:
-            # each table is a snapshot of all so far: further apart as the job grows, so that they stay bounded
-            self._sites_due_ns = now + max(SITES_EVERY_NS, (now - self._origin) // 10)
-            self._write_tables()
-
-    def _write_tables(self) -> None:
-        assert self._recorder is not None
-        self._recorder.write("sites", {"step": self._index, **self.sites.table()})
