@@ -60,7 +60,7 @@ def main():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        print(f"rank {rank} step {step} loss {loss.item()!r}", flush=True)
+        print(f"rank {rank} step {step} loss {loss.item()!r}\n", end="", flush=True)  # one write: ranks share a stream
     dist.destroy_process_group()
     time.sleep(0.3)  # PyTorch aborts if a thread of gloo still lets go of a Python object when the interpreter ends
 

@@ -1,7 +1,6 @@
 """Scripts that end badly, or live oddly: they end as they would alone, and what was seen is kept."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -144,33 +143,9 @@ def test_standard_input_goes_to_the_script(tmp_path, environment):
     assert observed.stdout == "cba\n"
 
 
-@pytest.mark.parametrize("module", [False, True], ids=["python file", "python -m module"])
-def test_both_ways_of_starting_python(tmp_path, environment, module):
-    command = ["-m", "loop"] if module else [LOOP]
-    observed = (
-        run(Path(LOOP).parent if False else tmp_path, environment, sys.executable, *command, "12")
-        if not module
-        else (
-            subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "stepprobe",
-                    "run",
-                    "--out",
-                    str(tmp_path / "runs"),
-                    "--",
-                    sys.executable,
-                    *command,
-                    "12",
-                ],
-                cwd=Path(LOOP).parent,
-                env=environment,
-                capture_output=True,
-                text=True,
-            )
-        )
-    )
+def test_python_m_module(tmp_path, environment):
+    (tmp_path / "loop.py").write_text(Path(LOOP).read_text())
+    observed = run(tmp_path, environment, sys.executable, "-m", "loop", "12")
     assert observed.returncode == 0, observed.stderr
     assert steps_of(tmp_path) == 12
 
@@ -184,31 +159,26 @@ def test_accelerate_launch(tmp_path, environment):
     assert len(list((tmp_path / "runs").glob("*/steps-*.jsonl"))) == 1
 
 
-def test_ctrl_c_reaches_the_script_once_and_the_report_comes(tmp_path, environment):
+def test_an_interrupted_script_ends_as_interrupted_and_its_report_comes(tmp_path, environment):
     script = tmp_path / "until_interrupted.py"
-    text = Path(LOOP).read_text().replace("befall(number)", "befall(number); interrupted(number)")
+    befall = (
+        "if misfortune == 'waits' and step == 6:\n        print('waiting', flush=True)\n        signal.pause()\n    "
+    )
     script.write_text(
-        "import sys, time\n"
-        + text.replace(
-            "def train(",
-            "def interrupted(number):\n"
-            "    if number == 6:\n        print('waiting', flush=True)\n        time.sleep(60)\n\n\ndef train(",
-            1,
-        )
+        Path(LOOP).read_text().replace('if misfortune == "crashes', befall + 'if misfortune == "crashes', 1)
     )
     command = [sys.executable, "-m", "stepprobe", "run", "--out", str(tmp_path / "runs"), "--"]
-    process = subprocess.Popen(
-        [*command, sys.executable, str(script), "12"],
+    with subprocess.Popen(
+        [*command, sys.executable, str(script), "12", "waits"],
         env=environment,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    for line in process.stdout:
-        if line == "waiting\n":
-            break
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-    _, error = process.communicate(timeout=60)
+    ) as process:
+        while process.stdout.readline() != "waiting\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
     assert error.count("KeyboardInterrupt") == 1
+    assert process.returncode == -signal.SIGINT
     assert steps_of(tmp_path) == 6
