@@ -1,20 +1,13 @@
 """What the instrument costs, and how much detail that allows.
 
-The cost of a step is counted: what the long hooks time of themselves, plus short events times unit costs. The unit
-costs are measured in the user's process before the first step, between writes that empty the caches, since that is
-how a hook between two large tensor operations finds them.
+The cost of a step is counted: what the long hooks time of themselves, plus short events times the unit costs that
+``unit_costs`` measures in the user's process, scaled to how cold the training leaves the caches.
 """
 
-import gc
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
-
-from stepprobe.instruments.attach.clock import StackClock
-from stepprobe.instruments.attach.patches import Gate, booked
 
 SHARE = 0.005
 """Part of the step's CPU time that hooks may take on average."""
@@ -33,13 +26,21 @@ class Budget:
     """Decides which steps are observed in detail, and says what each step's hooks cost."""
 
     def __init__(self) -> None:
-        self.unit_cost_ns: dict[str, float] = {"event": 0.0, "part": 0.0, "sync": 0.0}
+        self.unit_cost_ns: dict[str, float] = {"event": 0.0, "part": 0.0, "sync": 0.0, "inside": 0.0}
+        self.coldness = 1.0
+        """How much dearer hooks are in the steps than where their unit costs were measured."""
         self.forced = {"always": True, "never": False}.get(os.environ.get("STEPPROBE_DETAIL", ""))
         self._cost = {False: 0.0, True: 0.0}
         self._seen = {False: 0, True: 0}
         self._cpu = 0.0
         # a sequence of our own: the user's random numbers are not touched, and no rhythm of theirs is met
         self._random = 0x2545F491
+
+    def feel(self, parts: int, inside_ns: int) -> None:
+        """Learn the coldness from what the hooks of parts saw of their own cost in a step."""
+        if parts and self.unit_cost_ns["inside"]:
+            now = inside_ns / parts / self.unit_cost_ns["inside"]
+            self.coldness += 0.3 * (min(max(now, 0.5), 8.0) - self.coldness)
 
     def cost_of(self, events: int, parts: int, syncs: int) -> int:
         """Return what hooks that do not time themselves cost in a step, in ns.
@@ -49,7 +50,7 @@ class Budget:
         """
         others = max(0, events - EVENTS_OF_A_PART * parts - EVENTS_OF_A_SYNC * syncs)
         cost = self.unit_cost_ns
-        return int(others * cost["event"] + parts * cost["part"] + syncs * cost["sync"])
+        return int(self.coldness * (others * cost["event"] + parts * cost["part"] + syncs * cost["sync"]))
 
     def learn(self, detail: bool, cost_ns: int, cpu_ns: int) -> None:
         """Take note of what a step cost and how much work it was: preemption must not look like room for more."""
@@ -72,8 +73,7 @@ class Budget:
         return self._random / 0x7FFFFFFF < max(least, affordable)
 
     def header(self, rank: int, world_size: int) -> dict[str, Any]:
-        """Measure the unit costs and return the header record of this process."""
-        self.calibrate()
+        """Return the header record of this process."""
         loaded = {name: sys.modules[name] for name in VERSIONS_OF if name in sys.modules}
         return {
             "schema": SCHEMA,
@@ -86,34 +86,3 @@ class Budget:
             "versions": {name: str(getattr(module, "__version__", "?")) for name, module in loaded.items()},
             "unit_cost_ns": self.unit_cost_ns,
         }
-
-    def calibrate(self) -> None:
-        """Measure the unit costs: about 20 ms, once."""
-        clock, gate = StackClock(), Gate()
-        gate.open = True
-        wrapped = booked(clock, gate, 0)(_nothing)
-        pair = cold_ns(wrapped) - cold_ns(_nothing)
-        self.unit_cost_ns["event"] = max(pair, 0.0) / 2
-
-
-def _nothing() -> None:
-    return None
-
-
-def cold_ns(function: Callable[[], Any], repeats: int = 60) -> float:
-    """Return the median ns of one call of ``function`` that finds the caches full of other things."""
-    others = bytearray(2 << 20)
-    stale = memoryview(others)
-    times = []
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for turn in range(repeats):
-            stale[::64] = bytes([turn % 256]) * len(stale[::64])
-            begin = time.perf_counter_ns()
-            function()
-            times.append(time.perf_counter_ns() - begin)
-    finally:
-        if collecting:
-            gc.enable()
-    return statistics.median(times)

@@ -112,17 +112,21 @@ class ModuleHooks:
     def hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return the hooks that go before and behind the forward of a part."""
         observer, clock, gate, depths = self._observer, self._clock, self._gate, self._depths
-        account = _FORWARD[part]
+        account, now = _FORWARD[part], time.perf_counter_ns
 
         def begins(module: Any, args: tuple[Any, ...]) -> None:
             if gate.open and not self._compiling() and get_ident() == clock.owner:
+                begin = now()
                 depths.append(clock.push(RECOMPUTE if observer.backward_depth else account))
+                observer.inside_ns += now() - begin
 
         def ended(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             if depths and gate.open and not self._compiling() and get_ident() == clock.owner:
+                begin = now()
                 clock.pop_to(depths.pop())
                 observer.parts += 1
                 self.mark_backward(part, output, args or kwargs.get("hidden_states"))
+                observer.inside_ns += now() - begin
 
         return begins, ended
 
@@ -131,15 +135,14 @@ class ModuleHooks:
     def part(self, part: str) -> Callable[[Any], Any]:
         """Return a decorator that books a function as a part of the forward pass."""
         observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
-        account = _FORWARD[part]
-        stack_top = -1
+        account, now = _FORWARD[part], time.perf_counter_ns
 
         def decorate(function: Any) -> Any:
             def piece(*args: Any, **kwargs: Any) -> Any:
                 if not gate.open or compiling() or get_ident() != clock.owner:
                     return function(*args, **kwargs)
                 whole = RECOMPUTE if observer.backward_depth else FORWARD
-                if not observer.detail and clock.stack[stack_top] in (whole, BACKWARD):
+                if not observer.detail and clock.stack[-1] in (whole, BACKWARD):
                     return function(*args, **kwargs)
                 detail = observer.detail
                 depth = clock.push(account if detail and whole == FORWARD else whole)
@@ -148,8 +151,9 @@ class ModuleHooks:
                 finally:
                     clock.pop_to(depth)
                 if detail:
-                    observer.parts += 1
+                    begin = now()
                     self.mark_backward(part, output, args)
+                    observer.add_cost(now() - begin)
                 return output
 
             piece.__name__ = getattr(function, "__name__", "piece")

@@ -37,8 +37,8 @@ class Observer:
         self.journal = Journal(folder, self.sites)
         self.facts = self.journal.facts
         self.counters: dict[str, int] = {}
-        self.parts = 0
-        """Calls of hooked parts of the model in this step."""
+        self.parts = self.inside_ns = 0
+        """Calls of hooked parts of the model in this step, and what their hooks saw of their own cost."""
         self.on_detail: list[Callable[[bool], None]] = []
         """Called with True before a step in detail, with False before one without."""
         self.on_begin: list[Callable[[], None]] = []
@@ -187,7 +187,7 @@ class Observer:
         if not self.journal.has_begun:
             self._open()
         self.counters = {}
-        self.parts = 0
+        self.parts = self.inside_ns = 0
         self._stepped = self._fetched = False
         self._optimizer_depth = 0
         self._set_detail(self.budget.detail_next(self._index))
@@ -205,7 +205,7 @@ class Observer:
             self.sites.keep_samples()
         self._write_step(books, end)
         self.counters = {}
-        self.parts = 0
+        self.parts = self.inside_ns = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index))
         self._own_ns = time.perf_counter_ns() - books.end_wall
@@ -217,6 +217,7 @@ class Observer:
         for account, spent, busy in zip(BOOKED, books.wall, books.cpu, strict=True):
             if spent:
                 accounts[account] = (spent, max(0, spent - busy))
+        self.budget.feel(self.parts, self.inside_ns)
         cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
         cpu_ns = books.end_cpu - books.begin_cpu
         self.budget.learn(self.detail, cost, cpu_ns)

@@ -48,6 +48,12 @@ class Patches:
         _put(owner, name, new)
         return True
 
+    def drop(self, owner: Any, name: str) -> None:
+        """Take one replacement back for good."""
+        for place in [place for place in self._places if place[0] is owner and place[1] == name]:
+            self._places.remove(place)
+            _put(owner, name, place[2])
+
     def undo(self) -> None:
         """Put every original back."""
         for owner, name, own, _ in reversed(self._places):

@@ -11,6 +11,7 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach import tensors
 from stepprobe.instruments.attach.modules import ModuleHooks, is_compiled
 from stepprobe.instruments.attach.observer import Observer
 
@@ -120,6 +121,8 @@ class RootFinder:
         )
         if self._compiled_functions:
             self._observer.note("torch.compile was used on a function: no hooks inside the modules")
+        if self._observer.facts["device"] == "cpu":
+            tensors.forget_device(self._observer, self._torch)
         self._hooks.adopt(root)
         self._watch_mode(type(root))
 

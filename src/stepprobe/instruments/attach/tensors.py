@@ -29,6 +29,12 @@ def watch(observer: Observer, torch: ModuleType) -> None:
         observer.patches.replace(torch.Tensor, name, _to_device(observer, compiling), inherited=True)
 
 
+def forget_device(observer: Observer, torch: ModuleType) -> None:
+    """The job runs on the CPU: there is no device to copy to, and ``.to`` is called too often to watch for nothing."""
+    for name in H2D:
+        observer.patches.drop(torch.Tensor, name)
+
+
 def counted(observer: Observer, compiling: Callable[[], bool], operation: str, account: int) -> Callable[[Any], Any]:
     """Return a decorator that counts a method of tensors by the line that calls it, and books its time."""
     clock, gate, sites = observer.clock, observer.gate, observer.sites
