@@ -39,7 +39,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    mark: Literal["bar", "line", "point"]
+    mark: Literal["bar", "line", "point", "rect"]
     x: str
     """Field of ``values`` on the horizontal axis."""
     y: str

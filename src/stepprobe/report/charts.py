@@ -63,6 +63,8 @@ def spec(chart: Chart) -> Spec:
     encoding: Spec = {"y": x, "x": y} if lying else {"x": x, "y": y}
     if chart.color is not None:
         encoding["color"] = {"field": "color", "type": "nominal", "sort": None, "legend": {"labelExpr": _PINCHED}}
+    if chart.mark == "rect":
+        return _framed({"data": {"values": values}, "mark": "rect", "encoding": _cells(x, y)}, WIDTH)
     drawing: Spec = {"data": {"values": values}, "mark": chart.mark, "encoding": encoding}
     return _framed(drawing, {"step": ROW} if lying else PLOT_HEIGHT)
 
@@ -113,6 +115,14 @@ def svg(drawn: Spec, name: str) -> str:
 
 def _framed(drawing: Spec, height: Spec | int) -> Spec:
     return {"width": WIDTH, "height": height, "autosize": _AUTOSIZE, "config": _CONFIG, **drawing}
+
+
+def _cells(x: Spec, y: Spec) -> Spec:
+    """Return the encoding of a picture in cells: rows from the top, the darker the more."""
+    across: Spec = {**x, "type": "ordinal", "axis": {"labelOverlap": True, "labelAngle": 0}}
+    scale: Spec = {"domain": [0, 1], "range": ["#8a919922", COLORS[0]]}
+    color: Spec = {"field": "color", "type": "quantitative", "scale": scale, "legend": None}
+    return {"x": {**across, "scale": {}}, "y": {**across, **y, "type": "ordinal"}, "color": color}
 
 
 def _values(chart: Chart) -> list[Spec]:

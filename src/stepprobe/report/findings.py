@@ -11,6 +11,8 @@ from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, is_c
 
 def cost(finding: Finding) -> str:
     """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``."""
+    if finding.cost.unit != "ms":
+        return f"{amount(finding.cost.value, finding.cost.unit)}, {percent(finding.share)}{NBSP}% of all"
     said = f"{amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)}{NBSP}% of it"
     ends = interval(finding.cost)
     return f"{said} (95{NBSP}%: {ends}{NBSP}{finding.cost.unit})" if ends else said
@@ -18,6 +20,8 @@ def cost(finding: Finding) -> str:
 
 def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     """Return what the remedy should save, how sure that is, and what it cannot touch."""
+    if remedy.predicted.unit != "ms":
+        return f"predicted to help {amount(remedy.predicted.value, remedy.predicted.unit)}"
     ends = interval(remedy.predicted)
     between = f"95{NBSP}%: {ends}{NBSP}ms" if ends else ""
     if spans_zero(remedy.predicted):

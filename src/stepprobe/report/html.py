@@ -110,7 +110,7 @@ def _scale(report: Report) -> tuple[float, float]:
         for finding in report.findings
         for remedy in finding.remedies
         for estimate in (remedy.predicted, remedy.outcome)
-        if estimate is not None
+        if estimate is not None and estimate.unit == "ms"
         for end in (estimate.value, estimate.low, estimate.high)
         if numbers.is_number(end)
     ]
@@ -120,7 +120,7 @@ def _scale(report: Report) -> tuple[float, float]:
 def _track(estimate: Estimate | None, scale: tuple[float, float]) -> Track | None:
     """Return where to draw an estimate; None where there is nothing to draw."""
     left, right = scale
-    if estimate is None or not numbers.is_number(estimate.value) or right <= left:
+    if estimate is None or estimate.unit != "ms" or not numbers.is_number(estimate.value) or right <= left:
         return None
     sure = numbers.has_interval(estimate)
     low, high = (estimate.low, estimate.high) if sure else (estimate.value, estimate.value)

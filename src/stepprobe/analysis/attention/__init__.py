@@ -1,0 +1,1 @@
+"""What attention calls and masks mean: reference, structure, kernels, assertions. Pure."""

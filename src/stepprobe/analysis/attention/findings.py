@@ -1,0 +1,258 @@
+"""What is wrong or slow, where, what to do about it, and what that should win back."""
+
+from collections.abc import Callable, Iterator
+
+from stepprobe.analysis.attention.answer import Answer
+from stepprobe.analysis.attention.kernels import LARGEST_FLASH
+from stepprobe.analysis.attention.views import SQUARE, View
+from stepprobe.model.estimate import exact
+from stepprobe.model.finding import Finding, Remedy
+
+
+def mask_findings(told: Answer) -> tuple[Finding, ...]:
+    """Return the findings, wrong answers before slow ones."""
+    return (*_wrong(told), *_lost(told), *_slow(told))
+
+
+def places(views: list[View]) -> str:
+    """Return the layers of like calls: ``layers 0–27 (Qwen3Attention)``."""
+    numbers = [view.layer.index for view in views]
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    told = [str(first) if first == last else f"{first}–{last}" for first, last in runs]
+    shown = ", ".join(told[:6]) + (", …" if len(told) > 6 else "")
+    return f"layers {shown} ({views[0].call.module})" if views else ""
+
+
+def _finding(
+    told: Answer, kind: str, title: str, views: list[View], remedies: tuple[Remedy, ...], cite: str
+) -> Finding:
+    count = len(views)
+    return Finding(
+        kind=kind,
+        title=title,
+        where=places(views),
+        cost=exact(count, "layers", count, "counted"),
+        share=count / max(len(told.views), 1),
+        remedies=remedies,
+        cites=(cite,),
+    )
+
+
+def _remedy(action: str, layers: int) -> Remedy:
+    return Remedy(
+        action=action, predicted=exact(layers, "layers", layers, "predicted from the rules of mask and kernel")
+    )
+
+
+def _wrong(told: Answer) -> Iterator[Finding]:
+    for kind, words, pairs in (
+        ("mask.future_leak", "see tokens of the future", lambda view: view.difference.future),
+        ("mask.document_leak", "see other documents of the row", lambda view: view.difference.document),
+    ):
+        if views := _where(told, pairs):
+            most = max(map(pairs, views))
+            yield _finding(
+                told, kind, f"{len(views)} layers {words}: {most:,} pairs", views, _cures(told, kind), "mask.leak_pairs"
+            )
+
+    def other(view: View) -> int:
+        one = view.difference
+        return one.padding + one.reach + one.missing + one.blind + one.empty if one is not None else 0
+
+    if views := _where(told, other):
+        title = f"{len(views)} masks differ from what the config asks for: {_differs(views[0])}"
+        yield _finding(told, "mask.wrong", title, views, (), "mask.layers_correct")
+    yield from _odd_calls(told)
+    yield from _twin_only(told)
+
+
+def _where(told: Answer, count: Callable[[View], int]) -> list[View]:
+    return [view for view in told.views if view.difference is not None and count(view)]
+
+
+def _differs(view: View) -> str:
+    one = view.difference
+    counts = {name: getattr(one, name) for name in ("padding", "reach", "missing", "blind", "empty")}
+    told = {
+        "padding": "pairs with padding",
+        "reach": "pairs beyond the window or chunk",
+        "missing": "pairs that are hidden and should not be",
+        "blind": "tokens that do not see themselves",
+        "empty": "tokens that see nothing",
+    }
+    return ", ".join(f"{count:,} {told[name]}" for name, count in counts.items() if count)
+
+
+def _odd_calls(told: Answer) -> Iterator[Finding]:
+    odd = [
+        view
+        for view in told.views
+        if view.call.api == "sdpa"
+        and ((view.call.is_causal and view.call.query[2] != view.call.key[2]) or view.call.mask_grad
+             or (view.call.mask is not None and view.call.mask_dtype not in ("bool", view.call.dtype)))
+    ]  # fmt: skip
+    if odd:
+        call = odd[0].call
+        told_mask = f"mask of {call.mask_dtype or 'no type'} beside {call.dtype}, is_causal={call.is_causal}"
+        title = f"{len(odd)} calls that torch reads otherwise: {told_mask}"
+        yield _finding(told, "mask.wrong", title, odd, (), "mask.layers")
+
+
+def _twin_only(told: Answer) -> Iterator[Finding]:
+    """Yield what only the twin shows: layers without a mask, or with one that cannot be read."""
+    if told.twin is None:
+        return
+    unseen = {
+        "future": ("mask.future_leak", "the future"),
+        "document": ("mask.document_leak", "other documents"),
+        "padding": ("mask.wrong", "padding"),
+        "reach": ("mask.wrong", "tokens beyond every window"),
+    }
+    for name, (kind, words) in unseen.items():
+        pairs = getattr(told.twin, name)
+        masks = any(getattr(view.difference, name) for view in told.views if view.difference is not None)
+        if not pairs or masks:
+            continue
+        others = [layer for layer in told.capture.layers if not layer.attention]
+        what = f"layers of {others[0].kind}" if others else "layers whose mask cannot be read"
+        where = ", ".join(part.module for part in told.capture.slow if part.kind == "linear_attention")
+        count = len(others) or len([view for view in told.views if view.difference is None])
+        yield Finding(
+            kind=kind,
+            title=f"{words} reach the logits through {what}: {pairs:,} pairs in the small model; no mask shows it",
+            where=where,
+            cost=exact(count, "layers", count, "counted"),
+            share=count / max(len(told.capture.layers), 1),
+            remedies=_cures(told, kind),
+            cites=("twin.leak_pairs",),
+        )
+
+
+def _cures(told: Answer, kind: str) -> tuple[Remedy, ...]:
+    if kind != "mask.document_leak":
+        return ()
+    batch, layers = told.capture.batch, len(told.views)
+    if batch.use_cache is not False:
+        return (_remedy("pass use_cache=False: with a cache, packed position_ids are not looked at", layers),)
+    if batch.valid:
+        return (_remedy("pass no all-ones attention_mask: beside one, packed position_ids are not looked at", layers),)
+    linear = [part for part in told.capture.slow if part.kind == "linear_attention"]
+    if linear:
+        needs = " ".join(dict.fromkeys(name for part in linear for name in part.missing))
+        install = f"install {needs} and pass seq_idx and cu_seq_lens" if needs else "pass seq_idx and cu_seq_lens"
+        return (_remedy(f"{install}, or train on one document a row", len(told.capture.layers) - layers),)
+    return (_remedy("this class does not read packed position_ids: train on one document a row, with flash "
+                    "attention, or pass a 4-D mask", layers),)  # fmt: skip
+
+
+def _lost(told: Answer) -> Iterator[Finding]:
+    wasted = [view for view in told.views if view.for_nothing]
+    if wasted:
+        title = f"{len(wasted)} layers are given a mask that is plainly causal: the fast path is lost for nothing"
+        yield _finding(told, "mask.lost_for_nothing", title, wasted, (_unwaste(told, wasted),), "mask.layers_fast")
+    lost = [view for view in told.views if view.mask is not None and not view.for_nothing and view.call.api == "sdpa"]
+    if lost:
+        kernel = lost[0].choice(told.card).kernel
+        title = f"{len(lost)} layers lose the fast path to a mask ({lost[0].found}): {kernel} on {told.card.name}"
+        yield _finding(told, "mask.lost", title, lost, _advice(told, lost), "mask.bytes")
+
+
+def _unwaste(told: Answer, wasted: list[View]) -> Remedy:
+    batch, layers = told.capture.batch, len(wasted)
+    if told.capture.compiled:
+        return _remedy(
+            "torch older than 2.14 always makes the mask under torch.compile: upgrade torch, or do not compile", layers
+        )
+    size = wasted[0].layer.size
+    if wasted[0].layer.kind in ("sliding", "chunked") and size is not None and batch.length <= size:
+        return _remedy(
+            f"train at length {size - 1:,} instead of {batch.length:,}, or drop the window from the config", layers
+        )
+    if any(name in batch.names for name in ("block_sequence_ids", "token_type_ids", "mm_token_type_ids")):
+        return _remedy("leave image block ids out of batches that hold text alone", layers)
+    if told.capture.batch.use_cache is not False:
+        return _remedy("pass use_cache=False", layers)
+    return _remedy("this class makes its mask always: choose another attention implementation", layers)
+
+
+def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
+    batch = told.capture.batch
+    free = [view for view in lost if view.layer.kind == "full" or (view.layer.size or 0) > batch.length]
+    short = sum(runs != ((0, batch.length),) for runs in batch.valid)
+    told_so = []
+    if short and free:
+        many = f"{short} short row" + ("s" if short > 1 else "")
+        told_so.append(_remedy(f"{many} of {batch.size} cost all the fast path: sort by length or go padding-free; "
+                               "avoid pad_to_multiple_of at batch size 1", len(free)))  # fmt: skip
+    if told.packed and free:
+        told_so.append(_remedy("pack with flash's variable-length path or flex attention: SDPA takes documents "
+                               "only as a full mask", len(free)))  # fmt: skip
+    windows = [
+        view for view in lost if view.layer.kind == "sliding" and view.layer.size and not short and not told.packed
+    ]
+    if windows:
+        size = windows[0].layer.size or 0
+        shorter = f", or train at length {size - 1:,}" if batch.length <= 2 * size else ""
+        told_so.append(_remedy("SDPA takes a window as a full mask only: flash or flex attention skips what is outside "
+                               f"{size:,} tokens{shorter}", len(windows)))  # fmt: skip
+    return tuple(told_so)
+
+
+def _slow(told: Answer) -> Iterator[Finding]:
+    square = [view for view in told.views if view.call.api in SQUARE]
+    if square:
+        call = square[0].call
+        why = (
+            "softmax sinks"
+            if call.sinks
+            else "soft-capped scores"
+            if call.softcap
+            else "the class or the setting asks for it"
+        )
+        title = f"{len(square)} layers attend eagerly ({why}): all {call.query[2]:,}² scores of every head are kept"
+        cure = _remedy(
+            "use an attention kernel that this class supports (flex attention, or flash attention 3 for sinks)",
+            len(square),
+        )
+        yield _finding(told, "kernel.eager", title, square, (cure,), "mask.fallback_layers")
+    math = [view for view in told.views if view.call.api == "sdpa" and view.choice(told.card).kernel == "math"]
+    if math:
+        why = "; ".join(f"{name}: {reasons[0]}" for name, reasons in math[0].choice(told.card).refused.items())
+        title = f"{len(math)} layers fall to the math kernel on {told.card.name} ({why})"
+        yield _finding(told, "kernel.fallback", title, math, (), "mask.fallback_layers")
+    wide = [
+        view
+        for view in told.views
+        if view.call.api == "sdpa" and view.call.query[3] > LARGEST_FLASH and view not in math
+    ]
+    if wide:
+        title = (
+            f"{len(wide)} layers have head_dim {wide[0].call.query[3]} > {LARGEST_FLASH}: no flash on {told.card.name}"
+        )
+        if told.card.capability != (0, 0) and not told.card.rocm:
+            yield _finding(told, "kernel.fallback", title, wide, (), "mask.layers_fast")
+    yield from _loops(told)
+
+
+def _loops(told: Answer) -> Iterator[Finding]:
+    total = max(len(told.capture.layers), 1)
+    for part in told.capture.slow:
+        if not part.missing and part.path != "eager":
+            continue
+        needs = " ".join(part.missing)
+        title = f"{part.layers} {part.module} run as {part.path if part.missing else 'a loop over experts'}"
+        action = f"pip install {needs}" if part.missing else "set experts_implementation to grouped_mm"
+        yield Finding(
+            kind="kernel.fallback",
+            title=title,
+            where=part.module,
+            cost=exact(part.layers, "layers", part.layers, "counted"),
+            share=min(1.0, part.layers / total),
+            remedies=(_remedy(action, part.layers),),
+            cites=("mask.fallback_layers",),
+        )

@@ -1,0 +1,70 @@
+"""A model that somebody holds, or a config, under the batch that their loop passes to it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepprobe.errors import UsageError
+from stepprobe.instruments.attention import models
+from stepprobe.instruments.attention.configs import Config, need_transformers, read_config, version_notes
+from stepprobe.instruments.attention.subject import as_evidence, observe
+from stepprobe.model.evidence import Evidence
+
+_LABELS = ("labels", "num_items_in_batch")
+_WRAPPERS = ("module", "_orig_mod")
+
+
+def observe_given(model: Any, batch: Mapping[str, Any], card: str = "") -> Evidence:
+    """Return the capture of a model or config under a batch.
+
+    Args:
+        model: A model, plain or wrapped by PEFT, DDP or ``torch.compile``; a config; a path or a cached hub id.
+        batch: The arguments of one call, tensors on any device; labels are left out.
+        card: Card for which kernels are predicted.
+
+    Raises:
+        UsageError: It is none of these, or the batch holds no ``input_ids``.
+        NotObserved: transformers is missing, or the class cannot be built.
+    """
+    import torch
+
+    version = need_transformers()
+    if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), torch.Tensor):
+        raise UsageError("the batch has no input_ids; pass the arguments of one call as the loop does")
+    inputs = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+    inputs = {name: value for name, value in inputs.items() if name not in _LABELS and value is not None}
+    with models.quiet():
+        read, attention, compiled, name = _read(model)
+        capture = observe(read, "given", inputs, attention, compiled, (*version_notes(version), *read.notes))
+    return as_evidence(capture, name, card)
+
+
+def _read(model: Any) -> tuple[Config, str | None, bool, str]:
+    """Return the config, the attention implementation, whether it is compiled, and what to call it."""
+    import torch
+    from transformers import PretrainedConfig
+
+    if isinstance(model, PretrainedConfig):
+        return Config(model), getattr(model, "_attn_implementation_internal", None), False, type(model).__name__
+    if isinstance(model, torch.nn.Module):
+        inner, compiled = _unwrapped(model)
+        config = getattr(inner, "config", None)
+        if not isinstance(config, PretrainedConfig):
+            raise UsageError(f"{type(inner).__name__} has no config of transformers; its masks cannot be foretold")
+        return Config(config), getattr(config, "_attn_implementation", None), compiled, type(inner).__name__
+    if isinstance(model, str):
+        return read_config(model), None, False, model
+    raise UsageError(f"a {type(model).__name__} is neither a model nor a config nor a path; pass one of them")
+
+
+def _unwrapped(model: Any) -> tuple[Any, bool]:
+    """Return the model inside its wrappers, and whether one of them compiles it."""
+    compiled = False
+    while True:
+        wrapper = next((name for name in _WRAPPERS if name in model._modules), None)
+        if wrapper is not None:
+            compiled = compiled or wrapper == "_orig_mod"
+            model = model._modules[wrapper]
+        elif hasattr(model, "get_base_model"):
+            model = model.get_base_model()
+        else:
+            return model, compiled or getattr(model, "_compiled_call_impl", None) is not None

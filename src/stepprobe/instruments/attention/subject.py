@@ -1,0 +1,160 @@
+"""A model under a batch, observed: its attention calls at real size, and its twin."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stepprobe.errors import UsageError
+from stepprobe.instruments.attention import batches, models, twin
+from stepprobe.instruments.attention.configs import Config, need_transformers, read_config, version_notes
+from stepprobe.instruments.attention.layers import declared_layers
+from stepprobe.instruments.environment import environment
+from stepprobe.model.attention import CAPTURE, Capture, write_capture
+from stepprobe.model.evidence import Evidence
+
+OPTIONS = ("compile", "remote-code")
+LENGTH = 4096
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a model."""
+
+    model: str
+    length: int = LENGTH
+    size: int = 2
+    padding: str = "none"
+    card: str = ""
+    passes_cache_off: bool = True
+    """Whether the loop passes ``use_cache=False``, as HF Trainer and TRL do."""
+    options: tuple[str, ...] = ()
+    """``compile``, ``remote-code``, or the name of an attention implementation."""
+
+    @property
+    def attention(self) -> str | None:
+        """The attention implementation that was asked for."""
+        return next((word for word in self.options if word not in OPTIONS), None)
+
+
+class Model:
+    """A config as a subject: ``observe`` builds it without weights and watches one forward pass."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+
+    def observe(self) -> Evidence:
+        """Return the capture.
+
+        Raises:
+            UsageError: There is no such model, or it cannot be built as asked.
+            NotObserved: transformers is missing, or the class cannot be built.
+        """
+        asked = self.question
+        if asked.padding not in batches.KINDS:
+            raise UsageError(f"unknown padding {asked.padding!r}; there are: {', '.join(batches.KINDS)}")
+        version = need_transformers()
+        with models.quiet():
+            read = read_config(asked.model, "remote-code" in asked.options)
+            length, clamped = _clamp(read.text, asked.length)
+            batch = batches.make(asked.padding, asked.size, length)
+            given = {"use_cache": False} if asked.passes_cache_off else {}
+            notes = (*version_notes(version), *read.notes, *clamped)
+            capture = observe(read, asked.padding, batch | given, asked.attention, "compile" in asked.options, notes)
+        return as_evidence(capture, asked.model, asked.card)
+
+
+def observe(
+    read: Config,
+    kind: str,
+    inputs: Mapping[str, Any],
+    attention: str | None = None,
+    compiled: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Capture:
+    """Return what a model of this config does with a batch.
+
+    Args:
+        read: The config.
+        kind: What the batch is called.
+        inputs: The batch as the loop passes it.
+        attention: Attention implementation; None lets transformers choose.
+        compiled: Whether the job runs under ``torch.compile``.
+        notes: What has been said already.
+    """
+    import torch
+
+    from stepprobe.instruments.attention.lean import leave_out
+
+    model = models.build(read, attention, torch.bfloat16)
+    chosen = _chosen(model)
+    mixers, _ = leave_out(model)
+    batch = batches.describe(kind, inputs)
+    seen = _watched(model, inputs, compiled)
+    return Capture(
+        model_type=str(getattr(read.config, "model_type", "")),
+        model_class=type(model).__name__,
+        attention=chosen,
+        compiled=compiled,
+        parameters=models.parameters(model),
+        batch=batch,
+        layers=declared_layers(read.text),
+        twin=twin.observe_twin(read.text, chosen, twin.small_kind(batch), _cache(inputs)),
+        slow=models.slow_parts(model, mixers),
+        notes=(*notes, *seen.pop("notes", ())),
+        **seen,
+    )
+
+
+def _cache(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the loop says about the cache."""
+    return {name: value for name, value in inputs.items() if name == "use_cache"}
+
+
+def _watched(model: Any, inputs: Mapping[str, Any], compiled: bool) -> dict[str, Any]:
+    """Return the fields of a capture that one forward pass gives, or why it failed."""
+    from stepprobe.instruments.attention.calls import watch
+
+    try:
+        calls = watch(model, inputs, compiled)
+    except Exception as error:  # whatever the model raises is the answer
+        return {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    notes = tuple(
+        f"{count} values of floats were asked for ({name}) and answered with zero; the calls may depend on them."
+        for name, count in calls.reads.counts.items()
+    )
+    return {"calls": tuple(calls.made), "masks": tuple(calls.caught.masks.values()), "notes": notes}
+
+
+def as_evidence(capture: Capture, subject: str, card: str) -> Evidence:
+    """Return a capture as evidence."""
+    return Evidence(
+        probe="mask",
+        command="mask",
+        subject=f"{subject} ({capture.model_class})",
+        environment={**environment(), **_versions()},
+        files={CAPTURE: write_capture(capture)},
+        options={"card": card} if card else {},
+    )
+
+
+def _clamp(text: Any, length: int) -> tuple[int, tuple[str, ...]]:
+    """Return the length that the model's positions allow, and a note when that is less."""
+    most = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    if not isinstance(most, int) or most <= 0 or length <= most:
+        return length, ()
+    return most, (f"Length {length:,} is more than the model's {most:,} positions; {most:,} was taken.",)
+
+
+def _chosen(model: Any) -> str:
+    text = model.config.get_text_config()
+    return str(getattr(text, "_attn_implementation", None) or getattr(model.config, "_attn_implementation", None))
+
+
+def _versions() -> dict[str, str]:
+    import torch
+    import transformers
+
+    plain = re.sub(r"[^\w.+-]", "", str(torch.__version__))
+    device = f"{torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else "no CUDA device"
+    return {"torch": plain, "transformers": str(transformers.__version__), "device": device}
