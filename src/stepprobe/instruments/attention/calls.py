@@ -49,12 +49,13 @@ class Calls:
     def interface(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a stand-in for one of transformers' attention functions."""
 
-        def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
+        def attend(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+            mask = args[0] if args else kwargs.get("attention_mask")
             extra = {**kwargs, "module": module, "kv_heads": key.shape[1]}
             if name.endswith("sdpa"):
                 outer, self._inside = self._inside, extra
                 try:
-                    return function(module, query, key, value, mask, *args, **kwargs)
+                    return function(module, query, key, value, *args, **kwargs)
                 finally:
                     self._inside = outer
             causal = kwargs.get("is_causal")

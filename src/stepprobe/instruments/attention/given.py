@@ -6,7 +6,7 @@ from typing import Any
 from stepprobe.errors import UsageError
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_config, version_notes
-from stepprobe.instruments.attention.subject import as_evidence, observe
+from stepprobe.instruments.attention.subject import Way, as_evidence, observe
 from stepprobe.model.evidence import Evidence
 
 _LABELS = ("labels", "num_items_in_batch")
@@ -33,26 +33,27 @@ def observe_given(model: Any, batch: Mapping[str, Any], card: str = "") -> Evide
     inputs = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
     inputs = {name: value for name, value in inputs.items() if name not in _LABELS and value is not None}
     with models.quiet():
-        read, attention, compiled, name = _read(model)
-        capture = observe(read, "given", inputs, attention, compiled, (*version_notes(version), *read.notes))
+        read, attention, way, name = _read(model)
+        capture = observe(read, "given", inputs, attention, way, (*version_notes(version), *read.notes))
     return as_evidence(capture, name, card)
 
 
-def _read(model: Any) -> tuple[Config, str | None, bool, str]:
-    """Return the config, the attention implementation, whether it is compiled, and what to call it."""
+def _read(model: Any) -> tuple[Config, str | None, Way, str]:
+    """Return the config, the attention implementation, how it is run, and what to call it."""
     import torch
     from transformers import PretrainedConfig
 
     if isinstance(model, PretrainedConfig):
-        return Config(model), getattr(model, "_attn_implementation_internal", None), False, type(model).__name__
+        return Config(model), getattr(model, "_attn_implementation_internal", None), Way(), type(model).__name__
     if isinstance(model, torch.nn.Module):
         inner, compiled = _unwrapped(model)
         config = getattr(inner, "config", None)
         if not isinstance(config, PretrainedConfig):
             raise UsageError(f"{type(inner).__name__} has no config of transformers; its masks cannot be foretold")
-        return Config(config), getattr(config, "_attn_implementation", None), compiled, type(inner).__name__
+        way = Way(compiled=compiled, checkpointing=bool(getattr(inner, "is_gradient_checkpointing", False)))
+        return Config(config), getattr(config, "_attn_implementation", None), way, type(inner).__name__
     if isinstance(model, str):
-        return read_config(model), None, False, model
+        return read_config(model), None, Way(), model
     raise UsageError(f"a {type(model).__name__} is neither a model nor a config nor a path; pass one of them")
 
 

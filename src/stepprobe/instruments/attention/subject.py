@@ -37,6 +37,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return next((word for word in self.options if word not in OPTIONS), None)
 
 
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How the job runs the model, as far as masks depend on it."""
+
+    compiled: bool = False
+    """Under ``torch.compile``."""
+    checkpointing: bool = False
+    """With activations recomputed."""
+
+
 class Model:
     """A config as a subject: ``observe`` builds it without weights and watches one forward pass."""
 
@@ -60,7 +69,7 @@ class Model:
             batch = batches.make(asked.padding, asked.size, length)
             given = {"use_cache": False} if asked.passes_cache_off else {}
             notes = (*version_notes(version), *read.notes, *clamped)
-            capture = observe(read, asked.padding, batch | given, asked.attention, "compile" in asked.options, notes)
+            capture = observe(read, asked.padding, batch | given, asked.attention, Way(compiled="compile" in asked.options), notes)
         return as_evidence(capture, asked.model, asked.card)
 
 
@@ -69,7 +78,7 @@ def observe(
     kind: str,
     inputs: Mapping[str, Any],
     attention: str | None = None,
-    compiled: bool = False,
+    way: Way = Way(),
     notes: tuple[str, ...] = (),
 ) -> Capture:
     """Return what a model of this config does with a batch.
@@ -79,7 +88,7 @@ def observe(
         kind: What the batch is called.
         inputs: The batch as the loop passes it.
         attention: Attention implementation; None lets transformers choose.
-        compiled: Whether the job runs under ``torch.compile``.
+        way: How the job runs the model.
         notes: What has been said already.
     """
     import torch
@@ -87,19 +96,21 @@ def observe(
     from stepprobe.instruments.attention.lean import leave_out
 
     model = models.build(read, attention, torch.bfloat16)
+    if way.checkpointing:
+        model.gradient_checkpointing_enable()
     chosen = _chosen(model)
     mixers, _ = leave_out(model)
     batch = batches.describe(kind, inputs)
-    seen = _watched(model, inputs, compiled)
+    seen = _watched(model, inputs, way.compiled)
     return Capture(
         model_type=str(getattr(read.config, "model_type", "")),
         model_class=type(model).__name__,
         attention=chosen,
-        compiled=compiled,
+        compiled=way.compiled,
         parameters=models.parameters(model),
         batch=batch,
         layers=declared_layers(read.text),
-        twin=twin.observe_twin(read.text, chosen, twin.small_kind(batch), _cache(inputs)),
+        twin=twin.observe_twin(read.text, chosen, twin.small_kind(batch), _cache(inputs), way.checkpointing),
         slow=models.slow_parts(model, mixers),
         notes=(*notes, *seen.pop("notes", ())),
         **seen,

@@ -54,6 +54,7 @@ def _from_own_fields(text: Any) -> Any:
     for name, value in fields.items():
         if isinstance(value, list) and len(value) == count:
             fields[name] = [value[place] for place in chosen]
+    fields.pop("per_layer_config", None)  # its keys are the numbers of the layers that are gone
     return type(text)(**_decoding({**fields, **_small(fields, len(chosen))}))
 
 

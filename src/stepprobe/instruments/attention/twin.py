@@ -25,10 +25,13 @@ class Twin:
     Args:
         text: Config of the language model.
         attention: Attention implementation of the job.
+        checkpointing: Whether the job recomputes activations.
     """
 
-    def __init__(self, text: Any, attention: str | None) -> None:
+    def __init__(self, text: Any, attention: str | None, checkpointing: bool = False) -> None:
         self.model, self.config = _tiny_model(text, attention)
+        if checkpointing:
+            self.model.gradient_checkpointing_enable()
         self.layers = declared_layers(self.config)
 
     def influence(self, name: str, kind: str, given: Mapping[str, Any], forced: str | None = None) -> Influence:
@@ -73,7 +76,8 @@ class Twin:
     def _logits(self, ids: Any, batch: dict[str, Any], forced: str | None) -> tuple[Any, int]:
         import torch
 
-        with torch.no_grad(), _forced(forced) as overridden:
+        # Gradients stay on: with them, checkpointing decides otherwise about the cache.
+        with torch.enable_grad(), _forced(forced) as overridden:
             if "cu_seq_lens_q" in batch:  # padding-free batches have one row
                 told = [_answer(self.model(**(batch | {"input_ids": row[None]}))) for row in ids]
                 return torch.cat(told), overridden[0]
@@ -95,10 +99,12 @@ def small_kind(batch: Batch) -> str:
     return "ones" if short == whole else "right" if short and short[0][0] == 0 else "left"
 
 
-def observe_twin(text: Any, attention: str | None, kind: str, given: Mapping[str, Any]) -> tuple[Influence, ...]:
+def observe_twin(
+    text: Any, attention: str | None, kind: str, given: Mapping[str, Any], checkpointing: bool = False
+) -> tuple[Influence, ...]:
     """Return the influence of the batch and of the two controls."""
     try:
-        twin = Twin(text, attention)
+        twin = Twin(text, attention, checkpointing)
     except Exception as error:  # a config class that cannot be shrunk
         batch = describe(kind, make(kind, 1, LENGTH) | dict(given))
         reason = f"no small model of this class could be built: {type(error).__name__}: {str(error)[:200]}"
@@ -146,7 +152,7 @@ def _tiny_model(text: Any, attention: str | None) -> tuple[Any, Any]:
 
 def _answer(output: Any) -> Any:
     """Return the logits, or the last hidden state of a model that has no head."""
-    return (output.logits if hasattr(output, "logits") else output.last_hidden_state).double()
+    return (output.logits if hasattr(output, "logits") else output.last_hidden_state).detach().double()
 
 
 def _loop_over_experts(model: Any) -> None:
@@ -189,9 +195,10 @@ def _forced(how: str | None) -> Iterator[list[int]]:
         if implementation == "sdpa":
             return function
 
-        def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
+        def attend(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
             count[0] += 1
-            return function(module, query, key, value, _plain(query, key, causal), *args, **kwargs)
+            kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}
+            return function(module, query, key, value, _plain(query, key, causal), *args[1:], **kwargs)
 
         return attend
 
