@@ -2,7 +2,7 @@
 
 from stepprobe.instruments.attention import batches, models, tiny
 from stepprobe.instruments.attention.configs import Config
-from stepprobe.instruments.attention.subject import Way, as_evidence, observe
+from stepprobe.instruments.attention.subject import PLAIN, as_evidence, observe
 from stepprobe.probes import mask
 
 
@@ -22,7 +22,7 @@ def inputs(kind="none", size=1, length=tiny.LENGTH, cache=False, **more):
     return batch | ({} if cache is None else {"use_cache": cache}) | more
 
 
-def evidence(model_config, kind="none", *, attention=None, way=Way(), card="", **batch):
+def evidence(model_config, kind="none", *, attention=None, way=PLAIN, card="", **batch):
     """The evidence of a config under a synthetic batch."""
     with models.quiet():
         capture = observe(Config(model_config), kind, inputs(kind, **batch), attention, way)

@@ -1,4 +1,4 @@
-"""What is captured without weights is what a real run hands to SDPA: calls, shapes, flags, every element of every mask."""
+"""What is captured without weights is what a real run hands to SDPA: calls, shapes, flags, every mask element."""
 
 import pytest
 

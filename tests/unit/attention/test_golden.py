@@ -57,7 +57,8 @@ def test_packed_rows_without_a_cache_stay_apart():
 
 
 @pytest.mark.parametrize(
-    ("kind", "cache", "cure"), [("packed", None, "use_cache=False"), ("packed-ones", False, "no all-ones attention_mask")]
+    ("kind", "cache", "cure"),
+    [("packed", None, "use_cache=False"), ("packed-ones", False, "no all-ones attention_mask")],
 )
 def test_a_cache_or_an_all_ones_mask_makes_packed_documents_leak(kind, cache, cure):
     told = report(config("qwen3"), kind, cache=cache)

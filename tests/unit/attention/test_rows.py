@@ -43,7 +43,7 @@ def masks(draw):
     if draw(st.booleans()):
         first, end = sorted(draw(st.tuples(st.integers(0, length), st.integers(0, length))))
         hints |= {first, end}
-        values |= ((first <= query) & (query < end) & (first <= key) & (key < end))
+        values |= (first <= query) & (query < end) & (first <= key) & (key < end)
     if draw(st.booleans()):
         first, end = sorted(draw(st.tuples(st.integers(0, length), st.integers(0, length))))
         values &= ~((first <= key) & (key < end))

@@ -9,6 +9,9 @@ from stepprobe.analysis.attention.views import SQUARE, Joined, View, cards, join
 from stepprobe.model.attention import Capture
 from stepprobe.model.finding import Control
 
+LOOP = "a loop over experts"
+"""How a capture names experts that are run one after the other."""
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a capture says."""
@@ -59,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             for view in self.views
             if view.call.api in SQUARE or view.choice(self.card).kernel == "math"
         }
-        loops = sum(part.layers for part in self.capture.slow if part.missing or part.path == "eager")
+        loops = sum(part.layers for part in self.capture.slow if part.missing or part.path == LOOP)
         return len(slow) + loops
 
     @property

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from stepprobe.analysis.attention.answer import Answer
-from stepprobe.analysis.attention.kernels import LARGEST_FLASH
+from stepprobe.analysis.attention.answer import LOOP, Answer
 from stepprobe.analysis.attention.views import SQUARE, View
 from stepprobe.model.estimate import exact
 from stepprobe.model.finding import Finding, Remedy
@@ -225,27 +224,21 @@ def _slow(told: Answer) -> Iterator[Finding]:
         why = "; ".join(f"{name}: {reasons[0]}" for name, reasons in math[0].choice(told.card).refused.items())
         title = f"{len(math)} layers fall to the math kernel on {told.card.name} ({why})"
         yield _finding(told, "kernel.fallback", title, math, (), "mask.fallback_layers")
-    wide = [
-        view
-        for view in told.views
-        if view.call.api == "sdpa" and view.call.query[3] > LARGEST_FLASH and view not in math
-    ]
-    if wide:
-        title = (
-            f"{len(wide)} layers have head_dim {wide[0].call.query[3]} > {LARGEST_FLASH}: no flash on {told.card.name}"
-        )
-        if told.card.capability != (0, 0) and not told.card.rocm:
-            yield _finding(told, "kernel.fallback", title, wide, (), "mask.layers_fast")
+    slow = [view for view in told.views if view.call.api == "sdpa" and view.mask is None and view not in math]
+    if slow := [view for view in slow if not told.fast(view)]:
+        choice = slow[0].choice(told.card)
+        title = f"{len(slow)} layers get no flash kernel on {told.card.name} ({choice.why}): {choice.kernel}"
+        yield _finding(told, "kernel.fallback", title, slow, (), "mask.layers_fast")
     yield from _loops(told)
 
 
 def _loops(told: Answer) -> Iterator[Finding]:
     total = max(len(told.capture.layers), 1)
     for part in told.capture.slow:
-        if not part.missing and part.path != "eager":
+        if not part.missing and part.path != LOOP:
             continue
         needs = " ".join(part.missing)
-        title = f"{part.layers} {part.module} run as {part.path if part.missing else 'a loop over experts'}"
+        title = f"{part.layers} {part.module} run as {part.path}"
         action = f"pip install {needs}" if part.missing else "set experts_implementation to grouped_mm"
         yield Finding(
             kind="kernel.fallback",

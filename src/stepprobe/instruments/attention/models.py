@@ -111,10 +111,26 @@ def slow_parts(model: Any, mixers: Counter[str]) -> tuple[Slow, ...]:
         missing = tuple(_PACKAGES[package] for package in needs if importlib.util.find_spec(package) is None)
         path = "a loop in PyTorch" if missing else "fused kernels"
         found.append(Slow(kind="linear_attention", module=name, layers=count, missing=missing, path=path))
-    experts = Counter(type(module).__name__ for module in model.modules() if type(module).__name__.endswith("Experts"))
+    experts = Counter(type(module) for module in model.modules() if type(module).__name__.endswith("Experts"))
     path = str(getattr(model.config.get_text_config(), "_experts_implementation", None) or "eager")
-    found += [Slow(kind="experts", module=name, layers=count, path=path) for name, count in experts.items()]
+    found += [
+        Slow(kind="experts", module=kind.__name__, layers=count, path=_experts_path(kind, path))
+        for kind, count in experts.items()
+    ]
     return tuple(found)
+
+
+def _experts_path(kind: type, chosen: str) -> str:
+    """Return how experts are run; a class without a choice may loop over them or take them all in one product."""
+    import inspect
+
+    if chosen != "eager":
+        return chosen
+    try:
+        source = inspect.getsource(kind.forward)  # type: ignore[attr-defined]
+    except (OSError, TypeError):
+        return "unknown"
+    return "a loop over experts" if "for " in source else "one product over all experts"
 
 
 def parameters(model: Any) -> int:

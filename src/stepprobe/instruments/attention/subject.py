@@ -46,6 +46,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """With activations recomputed."""
 
 
+PLAIN = Way()
+
+
 class Model:
     """A config as a subject: ``observe`` builds it without weights and watches one forward pass."""
 
@@ -65,11 +68,13 @@ class Model:
         version = need_transformers()
         with models.quiet():
             read = read_config(asked.model, "remote-code" in asked.options)
-            length, clamped = _clamp(read.text, asked.length)
+            length, clamped = clamp(read.text, asked.length)
             batch = batches.make(asked.padding, asked.size, length)
             given = {"use_cache": False} if asked.passes_cache_off else {}
             notes = (*version_notes(version), *read.notes, *clamped)
-            capture = observe(read, asked.padding, batch | given, asked.attention, Way(compiled="compile" in asked.options), notes)
+            capture = observe(
+                read, asked.padding, batch | given, asked.attention, Way(compiled="compile" in asked.options), notes
+            )
         return as_evidence(capture, asked.model, asked.card)
 
 
@@ -78,7 +83,7 @@ def observe(
     kind: str,
     inputs: Mapping[str, Any],
     attention: str | None = None,
-    way: Way = Way(),
+    way: Way = PLAIN,
     notes: tuple[str, ...] = (),
 ) -> Capture:
     """Return what a model of this config does with a batch.
@@ -149,7 +154,7 @@ def as_evidence(capture: Capture, subject: str, card: str) -> Evidence:
     )
 
 
-def _clamp(text: Any, length: int) -> tuple[int, tuple[str, ...]]:
+def clamp(text: Any, length: int) -> tuple[int, tuple[str, ...]]:
     """Return the length that the model's positions allow, and a note when that is less."""
     most = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
     if not isinstance(most, int) or most <= 0 or length <= most:
