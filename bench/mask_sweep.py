@@ -1,6 +1,6 @@
 """The mask probe over every causal language model of the installed transformers, at its default config.
 
-    python bench/mask_sweep.py [--write docs/mask-sweep.md] [--length 4096] [--seconds 120] [TYPE ...]
+    python bench/mask_sweep.py [--write docs/mask-sweep.md] [--length 4096] [--seconds 120] [--jobs 2] [TYPE ...]
 
 Each type runs in a process of its own, forked from one that has imported everything. Two batches are asked: plain, and
 packed with ``position_ids``. The last lines count what was measured, what was explained, and what was neither.
@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 KINDS = ("none", "packed")
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("types", nargs="*", metavar="TYPE")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=120)
     arguments = parser.parse_args()
     import torch  # noqa: F401 - what every child needs
@@ -32,12 +34,7 @@ def main() -> int:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     names = arguments.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    rows = []
-    for name in names:
-        began = time.monotonic()
-        rows.append(in_child(name, arguments.length, arguments.seconds))
-        shown = " | ".join(f"{kind}: {rows[-1][kind]['verdict']} {rows[-1][kind]['headline']}" for kind in KINDS)
-        print(f"{name:24} {time.monotonic() - began:6.1f} s  {shown}"[:260], flush=True)
+    rows = sorted(swept(names, arguments.length, arguments.seconds, arguments.jobs), key=lambda row: row["type"])
     summary = summarise(rows)
     print("\n".join(summary))
     if arguments.write:
@@ -45,31 +42,55 @@ def main() -> int:
     return 0
 
 
-def in_child(name: str, length: int, seconds: int) -> dict:
-    """Return the row of one type, from a child that may be killed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        with os.fdopen(writing, "w") as pipe, open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-            pipe.write(json.dumps(probed(name, length)))
-            pipe.flush()
-        os._exit(0)
-    os.close(writing)
-    content, end = b"", time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0 and select.select([reading], [], [], left)[0]:
-        part = os.read(reading, 1 << 16)
-        if not part:
-            break
-        content += part
-    os.close(reading)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    if content:
-        return json.loads(content)
-    reason = {"verdict": "not measured", "headline": f"not measured: no answer in {seconds} s, or the process died"}
-    return {"type": name, **{kind: reason for kind in KINDS}}
+def swept(names: list[str], length: int, seconds: int, jobs: int) -> Iterator[dict]:
+    """Yield the row of each type, from children of which each may be killed; ``jobs`` of them at a time."""
+    waiting, living = list(names), {}
+    while waiting or living:
+        while waiting and len(living) < jobs:
+            child = Child(waiting.pop(0), length, seconds)
+            living[child.pipe] = child
+        for pipe in select.select(list(living), [], [], 1)[0]:
+            living[pipe].read()
+        for pipe, child in list(living.items()):
+            if child.ended or time.monotonic() > child.end:
+                del living[pipe]
+                row = child.row()
+                shown = " | ".join(f"{kind}: {row[kind]['headline']}" for kind in KINDS)
+                print(f"{child.name:24} {time.monotonic() - child.began:6.1f} s  {shown}"[:240], flush=True)
+                yield row
+
+
+class Child:
+    """A process that asks about one type."""
+
+    def __init__(self, name: str, length: int, seconds: int) -> None:
+        self.name, self.began = name, time.monotonic()
+        self.end, self.content, self.ended = self.began + seconds, b"", False
+        self.pipe, writing = os.pipe()
+        self.process = os.fork()
+        if not self.process:
+            os.close(self.pipe)
+            with os.fdopen(writing, "w") as pipe, open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+                pipe.write(json.dumps(probed(name, length)))
+                pipe.flush()
+            os._exit(0)
+        os.close(writing)
+
+    def read(self) -> None:
+        """Take what has come."""
+        part = os.read(self.pipe, 1 << 16)
+        self.content, self.ended = self.content + part, not part
+
+    def row(self) -> dict:
+        """End the process and return its answer."""
+        os.close(self.pipe)
+        os.kill(self.process, signal.SIGKILL)
+        os.waitpid(self.process, 0)
+        if self.ended and self.content:
+            return json.loads(self.content)
+        reason = {"verdict": "not measured", "headline": "not measured: no answer in time, or the process died"}
+        return {"type": self.name, **{kind: reason for kind in KINDS}}
 
 
 def probed(name: str, length: int) -> dict:
@@ -150,7 +171,7 @@ def table(rows: list[dict], summary: list[str], version: str, length: int) -> st
         "# The mask probe over every causal language model",
         "",
         f"Made by `python bench/mask_sweep.py --write docs/mask-sweep.md` with transformers {version} and torch "
-        f"{torch.__version__.partition('+')[0]}: default configs, one row of {length:,} tokens, once plain, once packed "
+        f"{torch.__version__.partition('+')[0]}: default configs, a row of {length:,} tokens, once plain, once packed "
         "with `position_ids`. Kernels are predicted for a100.",
         "",
         "```",

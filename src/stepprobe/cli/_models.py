@@ -1,9 +1,11 @@
 """The options that describe a model and its batch, shared by ``mask`` and ``check``."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepprobe.cli._console import show, shown_path, tell
 from stepprobe.cli._parser import positive
 
 if TYPE_CHECKING:
@@ -23,7 +25,25 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def chosen_model(arguments: argparse.Namespace, options: tuple[str, ...], cache_off: bool) -> "Model":
+def ask(arguments: argparse.Namespace, command: str, options: tuple[str, ...] = (), cache_off: bool = True) -> int:
+    """Probe the model, print the report, and return the exit code that it asks for.
+
+    Raises:
+        UsageError: There is no such model, card or implementation.
+        NotObserved: transformers is missing, or the class cannot be built.
+    """
+    from stepprobe import session
+
+    subject, name = _chosen(arguments, command, options, cache_off), Path(arguments.model).stem
+    result = session.ask(subject, "mask", out=arguments.out, name=name, argv=("stepprobe", command, arguments.model))
+    code = show(result.report, as_json=arguments.json, stream=sys.stdout)
+    for problem in result.problems:
+        tell(problem)
+    tell(f"kept, with report.html, in {shown_path(result.folder)}")
+    return code
+
+
+def _chosen(arguments: argparse.Namespace, command: str, options: tuple[str, ...], cache_off: bool) -> "Model":
     """Return the subject that the options describe.
 
     Raises:
@@ -44,6 +64,7 @@ def chosen_model(arguments: argparse.Namespace, options: tuple[str, ...], cache_
             size=arguments.batch_size,
             padding=arguments.padding,
             card=card,
+            command=command,
             passes_cache_off=cache_off,
             options=options,
         )

@@ -1,23 +1,18 @@
 """``stepprobe mask MODEL``: attention, layer by layer, before the job and without weights."""
 
 import argparse
-import sys
-from pathlib import Path
 
-from stepprobe.cli._console import show, shown_path, tell
-from stepprobe.cli._models import add_model, chosen_model
+from stepprobe.cli._models import add_model, ask
 
 SUMMARY = "say which layers keep attention's fast path and whether every mask is right, without weights"
+WITH = "comma list: compile, remote-code, or an attention implementation such as eager"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_model(parser)
     parser.add_argument("--use-cache", action="store_true", help="the loop does not pass use_cache=False")
-    parser.add_argument(
-        "--with", dest="options", type=_words, default=(), metavar="WORDS",
-        help="comma list: compile, remote-code, or an attention implementation such as eager",
-    )  # fmt: skip
+    parser.add_argument("--with", dest="options", type=words, default=(), metavar="WORDS", help=WITH)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,17 +22,9 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: There is no such model, card or implementation.
         NotObserved: transformers is missing, or the class cannot be built.
     """
-    from stepprobe import session
-
-    subject = chosen_model(arguments, arguments.options, not arguments.use_cache)
-    name = Path(arguments.model).stem
-    result = session.ask(subject, "mask", out=arguments.out, name=name, argv=("stepprobe", "mask", arguments.model))
-    code = show(result.report, as_json=arguments.json, stream=sys.stdout)
-    for problem in result.problems:
-        tell(problem)
-    tell(f"kept, with report.html, in {shown_path(result.folder)}")
-    return code
+    return ask(arguments, "mask", arguments.options, not arguments.use_cache)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """Read a list with commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -30,7 +30,7 @@ def _kinds(text: Any) -> list[str]:
         listed = _get(text, name)
         if isinstance(listed, list | tuple) and listed:
             return [str(kind) for kind in listed]
-    count = _size(text, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers") or 0
+    count = _size(text, "decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers") or 0
     window = _size(text, "sliding_window")
     slides = window is not None and _get(text, "use_sliding_window", True) is not False
     return ["sliding_attention" if slides else "full_attention"] * count

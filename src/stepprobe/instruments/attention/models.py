@@ -32,13 +32,13 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def build(read: Config, attention: str | None, dtype: Any) -> Any:
+def build(read: Config, attention: str | None, dtype: Any = None) -> Any:
     """Return the model on the ``meta`` device, in training mode.
 
     Args:
         read: The config.
         attention: Attention implementation; None lets transformers choose, as it does in the job.
-        dtype: Element type of floats.
+        dtype: Element type of floats; bfloat16 when None.
 
     Raises:
         UsageError: The attention implementation is not known or not installed.
@@ -46,7 +46,9 @@ def build(read: Config, attention: str | None, dtype: Any) -> Any:
     """
     import torch
 
-    wanted: dict[str, Any] = {"dtype": dtype} | ({"attn_implementation": attention} if attention else {})
+    wanted: dict[str, Any] = {"dtype": dtype or torch.bfloat16} | (
+        {"attn_implementation": attention} if attention else {}
+    )
     try:
         with torch.device("meta"), _no_init():
             model = _create(read, wanted)

@@ -10,8 +10,9 @@ from stepprobe.errors import UsageError
 from stepprobe.instruments.attention import batches, models, twin
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_config, version_notes
 from stepprobe.instruments.attention.layers import declared_layers
+from stepprobe.instruments.attention.lean import leave_out
 from stepprobe.instruments.environment import environment
-from stepprobe.model.attention import CAPTURE, Capture, write_capture
+from stepprobe.model.attention import CAPTURE, Batch, Capture, Influence, write_capture
 from stepprobe.model.evidence import Evidence
 
 OPTIONS = ("compile", "remote-code")
@@ -26,6 +27,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 2
     padding: str = "none"
     card: str = ""
+    command: str = "mask"
     passes_cache_off: bool = True
     """Whether the loop passes ``use_cache=False``, as HF Trainer and TRL do."""
     options: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class Model:
             capture = observe(
                 read, asked.padding, batch | given, asked.attention, Way(compiled="compile" in asked.options), notes
             )
-        return as_evidence(capture, asked.model, asked.card)
+        return as_evidence(capture, asked.model, asked.card, asked.command)
 
 
 def observe(
@@ -96,11 +98,7 @@ def observe(
         way: How the job runs the model.
         notes: What has been said already.
     """
-    import torch
-
-    from stepprobe.instruments.attention.lean import leave_out
-
-    model = models.build(read, attention, torch.bfloat16)
+    model = models.build(read, attention)
     if way.checkpointing:
         model.gradient_checkpointing_enable()
     chosen = _chosen(model)
@@ -115,16 +113,17 @@ def observe(
         parameters=models.parameters(model),
         batch=batch,
         layers=declared_layers(read.text),
-        twin=twin.observe_twin(read.text, chosen, twin.small_kind(batch), _cache(inputs), way.checkpointing),
+        twin=_twin(read, chosen, batch, inputs, way),
         slow=models.slow_parts(model, mixers),
         notes=(*notes, *seen.pop("notes", ())),
         **seen,
     )
 
 
-def _cache(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the loop says about the cache."""
-    return {name: value for name, value in inputs.items() if name == "use_cache"}
+def _twin(read: Config, attention: str, batch: Batch, inputs: Mapping[str, Any], way: Way) -> tuple[Influence, ...]:
+    """Ask the twin for what the batch does in small, with the loop's word about the cache."""
+    given = {name: value for name, value in inputs.items() if name == "use_cache"}
+    return twin.observe_twin(read.text, attention, twin.small_kind(batch), given, way.checkpointing)
 
 
 def _watched(model: Any, inputs: Mapping[str, Any], compiled: bool) -> dict[str, Any]:
@@ -142,11 +141,11 @@ def _watched(model: Any, inputs: Mapping[str, Any], compiled: bool) -> dict[str,
     return {"calls": tuple(calls.made), "masks": tuple(calls.caught.masks.values()), "notes": notes}
 
 
-def as_evidence(capture: Capture, subject: str, card: str) -> Evidence:
+def as_evidence(capture: Capture, subject: str, card: str, command: str = "mask") -> Evidence:
     """Return a capture as evidence."""
     return Evidence(
         probe="mask",
-        command="mask",
+        command=command,
         subject=f"{subject} ({capture.model_class})",
         environment={**environment(), **_versions()},
         files={CAPTURE: write_capture(capture)},

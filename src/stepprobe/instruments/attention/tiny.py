@@ -20,7 +20,7 @@ _SIZES: dict[str, Any] = dict(
     topk_group=1, q_lora_rank=16, kv_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
     first_k_dense_replace=1, pad_token_id=0, bos_token_id=1, eos_token_id=2, qk_head_dim=16, keep_window=4,
     top_k_experts=2, decoder_layers=LAYERS, encoder_layers=LAYERS, encoder_ffn_dim=48, decoder_ffn_dim=48,
-    encoder_attention_heads=4, decoder_attention_heads=4, window_size=WINDOW, initializer_range=0.1,
+    encoder_attention_heads=4, decoder_attention_heads=4, window_size=WINDOW, rotary_dim=8, initializer_range=0.1,
     moe_shared_expert_intermediate_size=16,
 )  # fmt: skip
 _STATE_SPACE = dict(state_size=8, n_groups=1, mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=1, mamba_d_state=8,
@@ -83,6 +83,8 @@ def _small(fields: dict[str, Any], layers: int) -> dict[str, Any]:
     small |= {name: value for name, value in _STATE_SPACE.items() if fields.get(name) is not None}
     if fields.get("expand") is not None and fields.get("num_heads") is not None:
         small["num_heads"] = 8  # heads x head_dim = hidden x expand
+    if "num_experts_per_tok" in fields and fields["num_experts_per_tok"] is None and small.get("n_routed_experts"):
+        small["num_experts_per_tok"] = 2  # some classes leave it out of their defaults
     heads, shared = fields.get("num_attention_heads"), fields.get("num_key_value_heads")
     if shared is not None:
         small["num_key_value_heads"] = 4 if shared == heads else 2

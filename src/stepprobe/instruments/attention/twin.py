@@ -189,10 +189,21 @@ def _forced(how: str | None) -> Iterator[list[int]]:
             return function(*args, **kwargs)
 
     original = AttentionInterface.get_interface
+    get = _plainly(original, causal, count)
+    AttentionInterface.get_interface = get
+    try:
+        with Override():
+            yield count
+    finally:
+        AttentionInterface.get_interface = original
+
+
+def _plainly(original: Any, causal: bool, count: list[int]) -> Any:
+    """Return an attention interface whose functions other than SDPA are given a plain mask."""
 
     def get(self: Any, implementation: str, default: Any) -> Any:
         function = original(self, implementation, default)
-        if implementation == "sdpa":
+        if implementation == "sdpa":  # overridden where it calls torch
             return function
 
         def attend(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -202,12 +213,7 @@ def _forced(how: str | None) -> Iterator[list[int]]:
 
         return attend
 
-    AttentionInterface.get_interface = get
-    try:
-        with Override():
-            yield count
-    finally:
-        AttentionInterface.get_interface = original
+    return get
 
 
 def _plain(query: Any, key: Any, causal: bool) -> Any:
