@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from stepprobe.instruments.attention.hybrid import ValueReads, hybrid_mode
+from stepprobe.instruments.attention.dispatch import interfaces
+from stepprobe.instruments.attention.hybrid import ValueReads, autocast_without_device, hybrid_mode
 from stepprobe.instruments.attention.masks import Caught, caught_masks
 from stepprobe.model.attention import Call
 
@@ -151,29 +152,8 @@ def _functions(calls: Calls) -> Iterator[None]:
     before = register_module_forward_pre_hook(lambda module, args: calls.enter(module))
     after = register_module_forward_hook(lambda module, args, output: calls.leave(module), always_call=True)
     try:
-        with _interface(calls), Functions():
+        with autocast_without_device(), interfaces(calls.interface), Functions():
             yield
     finally:
         before.remove()
         after.remove()
-
-
-@contextlib.contextmanager
-def _interface(calls: Calls) -> Iterator[None]:
-    from transformers.modeling_utils import AttentionInterface
-
-    own = "get_interface" in vars(AttentionInterface)
-    name = "get_interface" if own else "__getitem__"
-    original: Any = getattr(AttentionInterface, name)
-
-    def get(self: Any, implementation: str, *default: Any) -> Any:
-        return calls.interface(implementation or "eager", original(self, implementation, *default))
-
-    setattr(AttentionInterface, name, get)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(AttentionInterface, name, original)
-        else:
-            delattr(AttentionInterface, name)

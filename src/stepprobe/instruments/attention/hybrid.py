@@ -5,9 +5,10 @@ size and real length, on a machine that could not hold the weights. ``FakeTensor
 otherwise, and a plain ``meta`` device cannot answer them at all.
 """
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,23 @@ def hybrid_mode(reads: ValueReads, on_softmax: Callable[["Tensor"], None]) -> An
             return _without_values(func, name, args, kwargs, tensors, reads)
 
     return Hybrid()
+
+
+@contextlib.contextmanager
+def autocast_without_device() -> Iterator[None]:
+    """Let models of transformers 4 enter autocast for a device on which nothing is computed."""
+    import torch
+
+    original = torch.autocast.__init__
+
+    def enter(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = enter
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original
 
 
 def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

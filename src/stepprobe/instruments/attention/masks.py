@@ -26,7 +26,7 @@ class Caught:
         """Return a tensor without storage in the place of a mask, and keep what the mask holds."""
         import torch
 
-        shape = (arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
+        shape = (arguments["batch_size"], 1, _queries(arguments), arguments["kv_length"])
         tensor = torch.empty(shape, dtype=dtype, device="meta")
         self._made[id(tensor)] = (tensor, self._keep(read_mask(*shape[::2], shape[3], *_reader(build, arguments))))
         return tensor
@@ -98,15 +98,18 @@ def _reader(
     build: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[Callable[[int, int], "np.ndarray"], tuple[int, ...]]:
     """Return a function that evaluates rows of transformers' own mask, and where its rows can change."""
+    length, places = _queries(arguments), arguments.get("cache_position")
     offset = int(arguments.get("q_offset", 0))
     fixed = {**arguments, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False, "device": "cpu"}
 
     def read(first: int, end: int) -> "np.ndarray":
-        rows = build(**{**fixed, "q_length": end - first, "q_offset": offset + first})
+        chosen = {"q_length": end - first, "q_offset": offset + first}
+        if places is not None:  # before transformers 5
+            chosen = {"cache_position": places[first:end]}
+        rows = build(**{**fixed, **chosen})
         wide = rows[:, 0].expand(arguments["batch_size"], end - first, arguments["kv_length"])
         return wide.numpy()  # type: ignore[no-any-return]
 
-    length = arguments["q_length"]
     sources = [*_tensors_of(arguments.get("mask_function"), DEEPEST), arguments.get("attention_mask")]
     return read, tuple(sorted({point for source in sources for point in _changes(source, length)}))
 
@@ -194,6 +197,12 @@ def _wrapped(original: Callable[..., Any], build: Callable[..., Any], name: str,
     return made
 
 
+def _queries(arguments: Mapping[str, Any]) -> int:
+    """Return the number of query rows of a mask."""
+    places = arguments.get("cache_position")
+    return int(arguments["q_length"]) if places is None else int(places.shape[0])
+
+
 _POSITIONAL = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "mask_function", "attention_mask")
 
 
@@ -205,7 +214,7 @@ def _skipped(original: Callable[..., Any], name: str, arguments: Mapping[str, An
         arguments.get("attention_mask"), arguments["kv_length"], arguments.get("kv_offset", 0)
     )
     padding = padding[0] if isinstance(padding, tuple) else padding
-    queries, keys, local = arguments["q_length"], arguments["kv_length"], arguments.get("local_size")
+    queries, keys, local = _queries(arguments), arguments["kv_length"], arguments.get("local_size")
     offsets = (arguments.get("q_offset", 0), arguments.get("kv_offset", 0))
     causal = name.endswith("sdpa") and arguments.get("allow_is_causal_skip", True)
     if causal and made._ignore_causal_mask_sdpa(padding, queries, keys, *_supported(offsets, made), local):

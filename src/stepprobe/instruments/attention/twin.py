@@ -6,10 +6,11 @@ both ways (tokens of the future must move logits) and plainly causal (documents 
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stepprobe.instruments.attention.batches import describe, make
+from stepprobe.instruments.attention.dispatch import Stand, interfaces
 from stepprobe.instruments.attention.layers import declared_layers
 from stepprobe.instruments.attention.tiny import LENGTH, VOCABULARY, ways
 from stepprobe.model.attention import Batch, Influence
@@ -171,7 +172,6 @@ def _forced(how: str | None) -> Iterator[list[int]]:
     """Override the mask of every attention call while the context lasts; yield a count of the calls."""
     import torch
     from torch.overrides import TorchFunctionMode
-    from transformers.modeling_utils import AttentionInterface
 
     count = [0]
     if how is None:
@@ -188,22 +188,15 @@ def _forced(how: str | None) -> Iterator[list[int]]:
                 args = args[:3]
             return function(*args, **kwargs)
 
-    original = AttentionInterface.get_interface
-    get = _plainly(original, causal, count)
-    AttentionInterface.get_interface = get
-    try:
-        with Override():
-            yield count
-    finally:
-        AttentionInterface.get_interface = original
+    with interfaces(_plainly(causal, count)), Override():
+        yield count
 
 
-def _plainly(original: Any, causal: bool, count: list[int]) -> Any:
-    """Return an attention interface whose functions other than SDPA are given a plain mask."""
+def _plainly(causal: bool, count: list[int]) -> Stand:
+    """Return what gives attention functions other than SDPA a plain mask."""
 
-    def get(self: Any, implementation: str, default: Any) -> Any:
-        function = original(self, implementation, default)
-        if implementation == "sdpa":  # overridden where it calls torch
+    def stand(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        if name == "sdpa":  # overridden where it calls torch
             return function
 
         def attend(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -213,7 +206,7 @@ def _plainly(original: Any, causal: bool, count: list[int]) -> Any:
 
         return attend
 
-    return get
+    return stand
 
 
 def _plain(query: Any, key: Any, causal: bool) -> Any:
