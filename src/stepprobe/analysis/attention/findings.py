@@ -176,7 +176,8 @@ def _unwaste(told: Answer, wasted: list[View]) -> Remedy:
         return _remedy("leave image block ids out of batches that hold text alone", layers)
     if told.capture.batch.use_cache is not False:
         return _remedy("pass use_cache=False", layers)
-    return _remedy("this class makes its mask always: choose another attention implementation", layers)
+    return _remedy("this class and transformers make the mask always here: upgrade transformers, or choose another attention "
+                   "implementation", layers)  # fmt: skip
 
 
 def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
