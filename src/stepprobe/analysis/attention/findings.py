@@ -176,7 +176,7 @@ def _unwaste(told: Answer, wasted: list[View]) -> Remedy:
         return _remedy("leave image block ids out of batches that hold text alone", layers)
     if told.capture.batch.use_cache is not False:
         return _remedy("pass use_cache=False", layers)
-    return _remedy("this class and transformers make the mask always here: upgrade transformers, or choose another attention "
+    return _remedy("transformers makes this mask always here: upgrade it, or choose another attention "
                    "implementation", layers)  # fmt: skip
 
 
