@@ -154,11 +154,14 @@ def _lost(told: Answer) -> Iterator[Finding]:
     if wasted:
         title = f"{len(wasted)} layers are given a mask that is plainly causal: the fast path is lost for nothing"
         yield _finding(told, "mask.lost_for_nothing", title, wasted, (_unwaste(told, wasted),), "mask.layers_fast")
-    lost = [view for view in told.views if view.mask is not None and not view.for_nothing and view.call.api == "sdpa"]
-    if lost:
-        kernel = lost[0].choice(told.card).kernel
-        title = f"{len(lost)} layers lose the fast path to a mask ({lost[0].found}): {kernel} on {told.card.name}"
-        yield _finding(told, "mask.lost", title, lost, _advice(told, lost), "mask.bytes")
+    lost: dict[str, list[View]] = {}
+    for view in told.views:
+        if view.mask is not None and not view.for_nothing and view.call.api == "sdpa":
+            lost.setdefault(view.found, []).append(view)
+    for found, views in lost.items():
+        kernel = views[0].choice(told.card).kernel
+        title = f"{len(views)} layers lose the fast path to a mask ({found}): {kernel} on {told.card.name}"
+        yield _finding(told, "mask.lost", title, views, _advice(told, views), "mask.bytes")
 
 
 def _unwaste(told: Answer, wasted: list[View]) -> Remedy:

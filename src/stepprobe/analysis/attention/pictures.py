@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from stepprobe.analysis.attention.answer import Answer
 from stepprobe.analysis.attention.reference import Seen, seen_in_batch, seen_without_mask
+from stepprobe.analysis.attention.structure import name_of
 from stepprobe.analysis.attention.views import View
 from stepprobe.model.report import Cell, Chart, Column, Table
 
@@ -45,11 +46,11 @@ def pictures(told: Answer) -> tuple[tuple[Table, ...], tuple[Chart, ...]]:
     """Return a table of blocks and a chart for each distinct mask."""
     drawn: dict[str, tuple[View, Seen, int]] = {}
     for view in told.views:
-        if view.difference is None or view.found in drawn:
+        if view.difference is None:
             continue
         for row in _rows(view):
             seen = seen_in_batch(view.mask, row) if view.mask else _unmasked(view)
-            name = view.found if row == 0 else f"{view.found}, row {row} of the batch"
+            name = name_of(seen, _keys(view)) + (f", row {row} of the batch" if row else "")
             drawn.setdefault(name, (view, seen, row))
     chosen = list(drawn.items())[:MOST]
     tables = [_table(number, name, *rest[:2]) for number, (name, rest) in enumerate(chosen, 1)]

@@ -124,15 +124,18 @@ def slow_parts(model: Any, mixers: Counter[str]) -> tuple[Slow, ...]:
 
 def _experts_path(kind: type, chosen: str) -> str:
     """Return how experts are run; a class without a choice may loop over them or take them all in one product."""
+    import ast
     import inspect
+    import textwrap
 
     if chosen != "eager":
         return chosen
     try:
-        source = inspect.getsource(kind.forward)  # type: ignore[attr-defined]
-    except (OSError, TypeError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))  # type: ignore[attr-defined]
+    except (OSError, TypeError, SyntaxError):
         return "unknown"
-    return "a loop over experts" if "for " in source else "one product over all experts"
+    loops = any(isinstance(node, ast.For) for node in ast.walk(tree))
+    return "a loop over experts" if loops else "one product over all experts"
 
 
 def parameters(model: Any) -> int:
