@@ -1,7 +1,8 @@
 """Arm the instrument in the user's process. Called by the injected ``sitecustomize`` in every interpreter of the job.
 
-Nothing happens until torch is imported, and nothing is written until a training step begins: launchers, data workers
-and other processes stay as they were.
+At once: a line in ``attach-events.jsonl``, a finder that waits for the modules of the adapters, and what is to be done
+at exit and in a forked child. When torch is imported, its hooks are put in place, with the gate shut. Steps are written
+from the first training step on, so launchers, data workers and other processes leave only their lines of events.
 """
 
 import atexit
