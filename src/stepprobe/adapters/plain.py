@@ -4,7 +4,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from stepprobe.instruments.attach import tensors
+from stepprobe.instruments.attach import copies, tensors
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.modules import ModuleHooks
@@ -27,6 +27,7 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     _optimizers(observer, torch)
     _functions(observer, hooks, torch)
     tensors.watch(observer, torch)
+    copies.watch(observer.patches, torch)
 
 
 def _optimizers(observer: Observer, torch: ModuleType) -> None:
@@ -70,10 +71,13 @@ def _scaled(observer: Observer, step: Any) -> Any:
 def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> None:
     patches, functional = observer.patches, torch.nn.functional
     patches.replace(torch.autograd, "backward", hooks.backward)
-    patches.replace(functional, "scaled_dot_product_attention", hooks.part("attention"))
-    patches.replace(functional, "cross_entropy", hooks.loss)
-    patches.replace(functional, "linear_cross_entropy", hooks.part("loss"))
-    patches.replace(torch, "save", swallowed(observer.clock, observer.gate, INDEX["checkpoint"]))
+    attention, loss = hooks.part("attention"), hooks.part("loss")
+    patches.replace(functional, "scaled_dot_product_attention", copies.scriptable(torch, attention))
+    patches.replace(functional, "cross_entropy", copies.scriptable(torch, hooks.loss))
+    patches.replace(functional, "linear_cross_entropy", copies.scriptable(torch, loss))
+    saving = swallowed(observer.clock, observer.gate, INDEX["checkpoint"])
+    if patches.replace(torch.serialization, "save", saving):  # pickle looks for it where it is defined
+        patches.replace(torch, "save", _same(torch.serialization.save))
 
 
 def attach_loader(observer: Observer, dataloader: ModuleType) -> None:

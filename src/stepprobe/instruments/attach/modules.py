@@ -5,6 +5,7 @@ full backward hook (it breaks operations in place). The backward pass is split b
 a part returned: when autograd reaches it, the backward of that part begins.
 """
 
+import functools
 import time
 import weakref
 from collections.abc import Callable
@@ -51,8 +52,9 @@ class ModuleHooks:
 
     def adopt(self, root: Any) -> None:
         """Hook the root for good, and remember which of its parts to hook on steps in detail."""
-        root.register_forward_pre_hook(self.root_begins, prepend=True, with_kwargs=True)
-        root.register_forward_hook(self._root_ended, always_call=True)
+        # functions, not methods: a copy of a hook must not be a copy of all that is behind it
+        root.register_forward_pre_hook(lambda *call: self.root_begins(*call), prepend=True, with_kwargs=True)
+        root.register_forward_hook(lambda *call: self._root_ended(*call), always_call=True)
         compiled: list[str] = []
         for name, module in root.named_modules():
             if is_compiled(module):
@@ -138,6 +140,7 @@ class ModuleHooks:
         account, now = _FORWARD[part], time.perf_counter_ns
 
         def decorate(function: Any) -> Any:
+            @functools.wraps(function)
             def piece(*args: Any, **kwargs: Any) -> Any:
                 if not gate.open or compiling() or get_ident() != clock.owner:
                     return function(*args, **kwargs)
@@ -156,8 +159,6 @@ class ModuleHooks:
                     observer.add_cost(now() - begin)
                 return output
 
-            piece.__name__ = getattr(function, "__name__", "piece")
-            piece.__wrapped__ = function  # type: ignore[attr-defined]
             return piece
 
         return decorate
@@ -166,13 +167,13 @@ class ModuleHooks:
         """Wrap ``cross_entropy``: a part of the forward pass whose targets are counted."""
         booked = self.part("loss")(function)
 
+        @functools.wraps(function)
         def cross_entropy(*args: Any, **kwargs: Any) -> Any:
             if self._gate.open and not self._compiling():
                 target = args[1] if len(args) > 1 else kwargs.get("target")
                 self._batches.loss(target, kwargs.get("ignore_index", IGNORED))
             return booked(*args, **kwargs)
 
-        cross_entropy.__wrapped__ = function  # type: ignore[attr-defined]
         return cross_entropy
 
     # -- backward -----------------------------------------------------------------------------------------------
@@ -181,6 +182,7 @@ class ModuleHooks:
         """Wrap ``torch.autograd.backward``, where every way of calling backward ends."""
         observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
 
+        @functools.wraps(function)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not gate.open or compiling() or (get_ident() != clock.owner and not observer.backward_depth):
                 return function(*args, **kwargs)
@@ -194,7 +196,6 @@ class ModuleHooks:
                 observer.backward_depth -= 1
                 clock.pop_to(depth)
 
-        backward.__wrapped__ = function  # type: ignore[attr-defined]
         return backward
 
     def mark_backward(self, part: str, output: Any, inputs: Any) -> None:
