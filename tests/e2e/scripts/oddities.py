@@ -4,6 +4,7 @@ import copy
 import functools
 import io
 import pickle
+import warnings
 
 import torch
 from torch.nn import functional
@@ -22,6 +23,9 @@ class Net(torch.nn.Module):
     def forward(self, ids):
         x = self.embedding(ids)
         return self.head(self.norm(x + functional.scaled_dot_product_attention(x, x, x)))
+
+    def train(self, mode=True, *, thoroughly=False):
+        return super().train(mode)
 
 
 model = Net()
@@ -84,6 +88,79 @@ def traces_functions():
     return torch.fx.symbolic_trace(Loss()).code
 
 
+def takes_gradients_by_sample():
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss_by(parameters, row):
+        logits = torch.func.functional_call(model, parameters, (row[None, :-1],))
+        return functional.cross_entropy(logits.flatten(0, 1), row[1:])
+
+    gradients = torch.func.vmap(torch.func.grad(loss_by), in_dims=(None, 0))(parameters, rows[:3])
+    return [gradient.sum().item() for gradient in gradients.values()]
+
+
+def runs_on_fake_tensors():
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        return loss_of(model, mode.from_tensor(rows[:2])).shape
+
+
+def traces_the_model():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        traced = torch.jit.trace(model, rows[:2, :-1])
+    return len(list(traced.inlined_graph.nodes())), sorted({str(warning.message)[:60] for warning in caught})
+
+
+def listens_to_dispatch():
+    heard = []
+
+    class Listening(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            heard.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with Listening():
+        loss_of(model, rows[:2]).backward()
+    optimizer.zero_grad()
+    return heard
+
+
+def listens_to_functions():
+    heard = []
+
+    class Listening(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            heard.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    with Listening():
+        loss_of(model, rows[:2])
+    return heard
+
+
+def has_tensors_that_listen():
+    heard = []
+
+    class Listening(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            heard.append(function.__name__)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    loss = loss_of(model, rows[:2].as_subclass(Listening))
+    return heard[:], loss.item(), bool(loss > 0)
+
+
+def switches_in_its_own_way():
+    return model.train(True, thoroughly=True).training, model.train(mode=True).training
+
+
+def begins_another_optimizer():
+    another = torch.optim.SGD(model.parameters(), lr=0.0)
+    loss_of(model, rows[:2])
+    del another
+
+
 ODDITIES = (
     saves_the_module_whole,
     copies_the_module,
@@ -92,6 +169,14 @@ ODDITIES = (
     pickles_functions,
     compiles_to_torchscript,
     traces_functions,
+    takes_gradients_by_sample,
+    runs_on_fake_tensors,
+    traces_the_model,
+    listens_to_dispatch,
+    listens_to_functions,
+    has_tensors_that_listen,
+    switches_in_its_own_way,
+    begins_another_optimizer,
 )
 
 

@@ -5,6 +5,7 @@ and change what is measured.
 """
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -27,16 +28,38 @@ class Batches:
         self._item = torch._C.TensorBase.item
         self._loaded: deque[dict[str, int]] = deque(maxlen=1024)
         self._labels_from_loss = False
+        self._unseen = torch._C.DisableTorchFunction
+        self._dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+        self._trace: Callable[[], Any] = torch._C._get_tracing_state
+        self._transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 
     def loaded(self, batch: Any) -> None:
         """A loader gave a batch; on a device job this is the last moment at which it can be read for nothing."""
-        if self._facts.get("device", "cpu") == "cpu" or not hasattr(batch, "get"):
+        if self._facts.get("device", "cpu") == "cpu" or not isinstance(batch, Mapping):
             return
+        self._quietly(self._count_loaded, batch)
+
+    def _count_loaded(self, batch: Any) -> None:
         counts = {"real": self._real(batch.get("attention_mask")), "labelled": self._labelled(batch.get("labels"))}
         self._loaded.append({name: count for name, count in counts.items() if count is not None})
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The root is called: count its batch."""
+        self._labels_from_loss = False
+        self._quietly(self._count, args, kwargs)
+
+    def _quietly(self, count: Callable[..., None], *arguments: Any) -> None:
+        """Count unless our operations would be seen, recorded or transformed; what fails here is not the user's."""
+        if self._dispatch_modes() or self._trace() is not None or self._transform() is not None:
+            self._observer.note("batches under torch.func, a tracer or a dispatch mode were not counted")
+            return
+        try:
+            with self._unseen():
+                count(*arguments)
+        except Exception as error:  # tensors of the user's own kind may lack any operation
+            self._observer.note(f"a batch was not counted: {type(error).__name__}")
+
+    def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         loaded = self._loaded.popleft() if self._loaded else {}
         ids = kwargs.get("input_ids")
         if ids is None:
@@ -54,7 +77,11 @@ class Batches:
 
     def loss(self, target: Any, ignored: int) -> None:
         """A cross-entropy was called: its targets say which tokens are labelled, where nobody else said."""
-        if self._labels_from_loss and self._on_host(target) and target.dtype in self._integers:
+        if self._labels_from_loss:
+            self._quietly(self._count_targets, target, ignored)
+
+    def _count_targets(self, target: Any, ignored: int) -> None:
+        if self._on_host(target) and target.dtype in self._integers:
             self._observer.count("labelled", self._item((target != ignored).sum()))
             self._facts["counts.labelled"] = "targets of cross_entropy"
 

@@ -40,6 +40,8 @@ class ModuleHooks:
         self._compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self._tensor = torch.Tensor
+        self._unseen = torch._C.DisableTorchFunction
+        self._roots: dict[int, weakref.ref[Any]] = {}
         self._depths: list[int] = []
         self._parts: list[tuple[weakref.ref[Any], str]] = []
         self._handles: list[Any] = []
@@ -52,6 +54,9 @@ class ModuleHooks:
 
     def adopt(self, root: Any) -> None:
         """Hook the root for good, and remember which of its parts to hook on steps in detail."""
+        if (known := self._roots.get(id(root))) is not None and known() is root:
+            return  # another optimizer, or the next one, has parameters of the same root
+        self._roots[id(root)] = weakref.ref(root)
         # functions, not methods: a copy of a hook must not be a copy of all that is behind it
         root.register_forward_pre_hook(lambda *call: self.root_begins(*call), prepend=True, with_kwargs=True)
         root.register_forward_hook(lambda *call: self._root_ended(*call), always_call=True)
@@ -169,7 +174,7 @@ class ModuleHooks:
 
         @functools.wraps(function)
         def cross_entropy(*args: Any, **kwargs: Any) -> Any:
-            if self._gate.open and not self._compiling():
+            if self._gate.open and not self._compiling() and not self._observer.backward_depth:
                 target = args[1] if len(args) > 1 else kwargs.get("target")
                 self._batches.loss(target, kwargs.get("ignore_index", IGNORED))
             return booked(*args, **kwargs)
@@ -200,6 +205,13 @@ class ModuleHooks:
 
     def mark_backward(self, part: str, output: Any, inputs: Any) -> None:
         """Let autograd tell when it enters the backward of what returned ``output``, and when it leaves it."""
+        try:
+            with self._unseen():  # the user's tensors and modes are told of every attribute that is read
+                self._mark_backward(part, output, inputs)
+        except Exception as error:  # tensors of the user's own kind may lack any operation
+            self._observer.note(f"the backward of a part was not marked: {type(error).__name__}")
+
+    def _mark_backward(self, part: str, output: Any, inputs: Any) -> None:
         leaving_to = getattr(self._first(output), "grad_fn", None)
         if leaving_to is None:
             return
