@@ -21,7 +21,7 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     observer.tell("torch")
     batches = Batches(observer, torch)
     hooks = ModuleHooks(observer, batches, torch)
-    observer.part, observer.batch_loaded = hooks.part, batches.loaded
+    observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
     observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
     RootFinder(observer, hooks, torch).watch()
     _optimizers(observer, torch)
@@ -83,11 +83,13 @@ def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> Non
 def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
     """Put the hooks of ``torch.utils.data`` in place."""
     clock, gate, patches = observer.clock, observer.gate, observer.patches
+    for_training = dataloader.torch.is_grad_enabled  # what is drawn without gradients begins and ends no step
 
     def waiting(next_: Any) -> Any:
         @functools.wraps(next_)
         def waiting(iterator: Any) -> Any:
-            observer.data_asked()
+            if for_training():
+                observer.data_asked()
             batch = wait(iterator)
             observer.batch_loaded(batch)
             return batch
@@ -98,7 +100,8 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
     def starting(iter_: Any) -> Any:
         @functools.wraps(iter_)
         def starting(loader: Any) -> Any:
-            observer.data_asked()
+            if for_training():
+                observer.data_asked()
             if gate.open:
                 _loader_facts(observer, loader)
             return start(loader)

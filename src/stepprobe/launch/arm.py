@@ -32,6 +32,7 @@ def arm(folder: str) -> Observer:
     observer.on_begin.append(sampler.start)
     observer.on_begin.append(lambda: _collect(observer))
     os.register_at_fork(after_in_child=observer.go_inert)
+    os.register_at_fork(after_in_child=sampler.forget)
     atexit.register(_end, observer, sampler)
     AfterImport({name: _after(observer, name, action) for name, action in adapters.actions().items()}).install()
     observer.tell("python")
@@ -54,7 +55,7 @@ def tell(folder: str, event: str) -> None:
 
 def _limit(steps: str, warmup: str) -> int | None:
     """Return after how many steps to end the job: those asked for, and as many before as a warm-up may take."""
-    if not steps:
+    if not steps.isdigit():
         return None
     before = int(warmup) if warmup.isdigit() else max(1, min(10, int(steps) // 4))
     return int(steps) + before

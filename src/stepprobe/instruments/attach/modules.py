@@ -100,6 +100,13 @@ class ModuleHooks:
         self._observer.forward_depth -= 1
         self._clock.pop_to(self._depths.pop())
 
+    def unwind(self) -> None:
+        """Leave a forward that an interrupt ended: PyTorch calls no hook behind it."""
+        if self._depths:
+            self._clock.pop_to(self._depths[0])
+            self._depths.clear()
+            self._observer.forward_depth = 0
+
     # -- its parts, on steps in detail --------------------------------------------------------------------------
 
     def _set_detail(self, detail: bool) -> None:
