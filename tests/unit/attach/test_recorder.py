@@ -198,3 +198,10 @@ def test_a_process_that_replaced_itself_writes_a_second_file(path):
         recorder.step(step(index), 0)
     assert [record.index for record in read(path).steps] == [0]
     assert [record.index for record in read(path.with_name("steps-rank0-pid7-2.jsonl")).steps] == [1]
+
+
+def test_a_path_that_is_no_unicode_costs_no_evidence(path):
+    recorder = Recorder(str(path))
+    recorder.write("header", HEADER)
+    recorder.write("note", {"text": "tr\udcff\u2028\u202e</script>.py\n"})
+    assert read(path).notes == ("tr?\u2028\u202e</script>.py\n",)

@@ -20,7 +20,7 @@ BLOCK = 64
 TAIL_NS = 100_000_000
 """The unfinished sums are on disk after this time at the latest: a kill loses no step that took longer."""
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
 class Recorder:
@@ -167,7 +167,7 @@ def _line(kind: str, record: dict[str, Any]) -> bytes:
 
 
 def _sealed(body: str) -> bytes:
-    data = body.encode()
+    data = body.encode("utf-8", "replace")  # a path need not be Unicode
     return b'%b,"crc":"%08x"}\n' % (data, zlib.crc32(data))
 
 
