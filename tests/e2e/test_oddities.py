@@ -21,5 +21,6 @@ def test_nothing_that_a_script_does_beside_training_changes(tmp_path, environmen
         command, env={**environment, "STEPPROBE_DETAIL": "always"}, capture_output=True, text=True
     )
     assert observed.stdout.splitlines() == alone.stdout.splitlines()
+    assert "Dynamo does not know" not in observed.stderr
     (path,) = tmp_path.glob("*/report.json")
     assert json.loads(path.read_text())["figures"]["step.count"]["value"] == 6

@@ -1,6 +1,7 @@
 """PyTorch itself: optimizers, backward, losses, loaders, gradient scaling. Every framework ends here."""
 
 import functools
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from stepprobe.instruments.attach.patches import booked, swallowed
 from stepprobe.instruments.attach.roots import RootFinder
 from stepprobe.instruments.attach.unit_costs import unit_costs_ns
 
+OURS = tensors.__file__.rpartition("instruments")[0]
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
 
 
@@ -33,8 +35,8 @@ def attach(observer: Observer, torch: ModuleType) -> None:
 def _optimizers(observer: Observer, torch: ModuleType) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    register_optimizer_step_pre_hook(lambda *_: observer.optimizer_begins())
-    register_optimizer_step_post_hook(lambda *_: observer.optimizer_ended())
+    register_optimizer_step_pre_hook(_outside_graphs(torch, observer.optimizer_begins))
+    register_optimizer_step_post_hook(_outside_graphs(torch, observer.optimizer_ended))
     clock, gate, patches = observer.clock, observer.gate, observer.patches
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         patches.replace(owner, "zero_grad", booked(clock, gate, INDEX["zero_grad"]))
@@ -45,6 +47,19 @@ def _optimizers(observer: Observer, torch: ModuleType) -> None:
         if patches.replace(clipping, name, booked(clock, gate, INDEX["clip"])) and hasattr(torch.nn.utils, name):
             patches.replace(torch.nn.utils, name, _same(getattr(clipping, name)))
     patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
+
+
+def _outside_graphs(torch: ModuleType, tell: Callable[[], None]) -> Callable[..., None]:
+    """Return a hook for ``tell`` that a compiled optimizer step leaves its graph for, as it does for its own hooks."""
+    compiling, aside = torch.compiler.is_compiling, torch._disable_dynamo(tell)
+
+    def hook(*_: Any) -> None:
+        if compiling():
+            aside()
+        else:
+            tell()
+
+    return hook
 
 
 def _same(function: Any) -> Any:
@@ -166,9 +181,18 @@ def attach_compiler(observer: Observer, callback: ModuleType) -> None:
     callback.callback_handler.register_end_callback(ended)
 
 
+def attach_rules(_: Observer, rules: Any) -> None:
+    """Let ``torch.compile`` look into a wrapper of ours where a compiled function calls it, and compile none itself."""
+    rules.SKIP_DIRS.append(OURS)
+    rules._recompile_re()
+    called = rules.BUILTIN_INLINE_WHEN_CALLED
+    rules.BUILTIN_INLINE_WHEN_CALLED = type(called)((*called, OURS))
+
+
 ON_IMPORT = {
     "torch": attach,
     "torch.utils.data.dataloader": attach_loader,
     "torch.utils.data._utils.fetch": attach_fetch,
     "torch._dynamo.callback": attach_compiler,
+    "torch._dynamo.trace_rules": attach_rules,
 }

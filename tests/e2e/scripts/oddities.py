@@ -161,6 +161,17 @@ def begins_another_optimizer():
     del another
 
 
+def compiles_a_function():
+    @torch.compile(backend="eager")
+    def compiled(batch):
+        loss = loss_of(model, batch)
+        return loss * loss.item()
+
+    values = [compiled(rows[:2]).item() for _ in range(2)]
+    counters = torch._dynamo.utils.counters
+    return values, dict(counters["stats"]), dict(counters["frames"])
+
+
 ODDITIES = (
     saves_the_module_whole,
     copies_the_module,
@@ -177,6 +188,7 @@ ODDITIES = (
     has_tensors_that_listen,
     switches_in_its_own_way,
     begins_another_optimizer,
+    compiles_a_function,
 )
 
 
