@@ -11,6 +11,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from stepprobe.model.accounts import LABELS
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.finding import Remedy
 from stepprobe.model.report import Report
 from stepprobe.report import html as page
 from stepprobe.report import json, markdown, terminal
@@ -94,6 +96,21 @@ def test_gains_are_the_same_everywhere(name):
     gains = {renderer: said.findall(read(renderer, REPORTS[name]())) for renderer in RENDERERS}
     assert gains["terminal"]
     assert gains["terminal"] == gains["html"] == gains["markdown"]
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+def test_a_gain_that_cannot_be_predicted_or_is_only_bounded_is_said_in_words(renderer):
+    report = REPORTS["data_bound"]()
+    finding = report.findings[0]
+    ceiling = Estimate(value=60.0, unit="ms", low=0.0, high=131.0, n=9, method="between 0 and all", bound=True)
+    open_low = Estimate(value=65.0, unit="ms", low=0.0, high=131.0, n=9, method="half as often")
+    remedies = tuple(Remedy(action="a", predicted=predicted) for predicted in (None, ceiling, open_low))
+    finding = msgspec.structs.replace(finding, remedies=remedies)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert "cannot be predicted from this run" in shown
+    assert "would save at most 131.0 ms per step, up to −30 %" in shown
+    assert "would save 65.0 ms per step" in shown
+    assert msgspec.json.decode(json.render(msgspec.structs.replace(report, findings=(finding,))), type=Report)
 
 
 def test_no_html_element_or_attribute_comes_from_foreign_text():

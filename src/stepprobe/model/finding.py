@@ -10,8 +10,8 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
     action: str
     """The change, as an instruction: the line or the setting."""
-    predicted: Estimate
-    """ms per step that the change should save."""
+    predicted: Estimate | None
+    """ms per step that the change should save, a ceiling where it is a ``bound``; None where nothing can be told."""
     fixed: Estimate | None = None
     """ms per step of the same accounts that the change cannot touch (the term that Amdahl's law asks for)."""
     outcome: Estimate | None = None

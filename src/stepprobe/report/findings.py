@@ -6,7 +6,7 @@ from math import isfinite
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, is_ceiling, percent, spans_zero
+from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, percent, spans_zero
 
 
 def cost(finding: Finding) -> str:
@@ -18,11 +18,13 @@ def cost(finding: Finding) -> str:
 
 def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     """Return what the remedy should save, how sure that is, and what it cannot touch."""
+    if remedy.predicted is None:
+        return "what it would save cannot be predicted from this run: try it, and compare"
     ends = interval(remedy.predicted)
     between = f"95{NBSP}%: {ends}{NBSP}ms" if ends else ""
     if spans_zero(remedy.predicted):
         said = f"undecided: {amount(remedy.predicted.value, 'ms')} per step ({between}, spans zero)"
-    elif is_ceiling(remedy.predicted):
+    elif remedy.predicted.bound:
         said = f"would save at most {amount(remedy.predicted.high, 'ms')} per step, {gain(remedy.predicted, wall)}"
     else:
         said = f"would save {amount(remedy.predicted.value, 'ms')} per step, {gain(remedy.predicted, wall)}"

@@ -30,7 +30,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     zero: float
     start: float
     length: float
-    point: float
+    point: float | None
+    """None where only the ends are known."""
 
 
 def render(report: Report) -> str:
@@ -129,7 +130,7 @@ def _track(estimate: Estimate | None, scale: tuple[float, float]) -> Track | Non
         zero=-left * per_ms,
         start=((low or 0.0) - left) * per_ms,
         length=((high or 0.0) - (low or 0.0)) * per_ms,
-        point=(estimate.value - left) * per_ms,
+        point=None if estimate.bound else (estimate.value - left) * per_ms,
     )
 
 

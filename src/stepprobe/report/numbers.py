@@ -91,27 +91,24 @@ def figure(estimate: Estimate) -> str:
     return number(estimate.value, 0 if counted else decimals(estimate.value))
 
 
-def spans_zero(estimate: Estimate) -> bool:
+def spans_zero(estimate: Estimate | None) -> bool:
     """Tell whether the interval leaves open if there is a gain or a loss."""
-    return has_interval(estimate) and (estimate.low or 0.0) < 0.0 <= (estimate.high or 0.0)
+    return estimate is not None and has_interval(estimate) and (estimate.low or 0.0) < 0.0 <= (estimate.high or 0.0)
 
 
-def is_ceiling(estimate: Estimate) -> bool:
-    """Tell whether only the most that can be gained is known: nothing can be lost, and all of it may be nothing."""
-    return has_interval(estimate) and estimate.low == 0.0
-
-
-def gain(saved: Estimate, wall: Estimate | None) -> str:
+def gain(saved: Estimate | None, wall: Estimate | None) -> str:
     """Return what saving ``saved`` (ms) does to the step.
 
-    ``−29 % ± 1``, or ``up to −29 %`` where only a ceiling is known, or ``undecided`` where the sign is open.
+    ``−29 % ± 1``, or ``up to −29 %`` where only a ceiling is known, or ``undecided`` where the sign is open; a dash
+    where nothing can be predicted.
     """
-    if not math.isfinite(saved.value):
+    if saved is None or not math.isfinite(saved.value):
         return MISSING
     if spans_zero(saved):
         return "undecided"
-    if is_ceiling(saved) and saved.high is not None:
-        return f"up to{NBSP}{gain(msgspec.structs.replace(saved, value=saved.high, low=None, high=None), wall)}"
+    if saved.bound:
+        most = saved.value if saved.high is None else saved.high
+        return f"up to{NBSP}{gain(msgspec.structs.replace(saved, value=most, low=None, high=None, bound=False), wall)}"
     if wall is None or not wall.value > 0:
         return f"{_signed(-saved.value, decimals(saved.value, 3))}{NBSP}ms"
     change = -100 * saved.value / wall.value

@@ -9,7 +9,7 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report, Verdict
 from stepprobe.report import findings as words
 from stepprobe.report.ledger import OFF_CPU_MARK, off_cpu
-from stepprobe.report.numbers import NBSP, is_ceiling, spans_zero
+from stepprobe.report.numbers import NBSP, spans_zero
 from stepprobe.report.terminal_tables import ledger, table
 from stepprobe.report.text import visible
 
@@ -125,7 +125,8 @@ def _finding(report: Report, number: int, finding: Finding, width: int) -> Itera
     yield _text(f"costs {words.cost(finding)}", width, indent=4)
     for remedy in finding.remedies:
         yield _text(f"→ {visible(remedy.action)}", width, indent=4, hanging=2)
-        style = "dim" if spans_zero(remedy.predicted) else "" if is_ceiling(remedy.predicted) else "green"
+        open_ended = remedy.predicted is None or spans_zero(remedy.predicted)
+        style = "dim" if open_ended else "" if remedy.predicted and remedy.predicted.bound else "green"
         yield _text(words.prediction(remedy, wall), width, style, indent=6)
         if measured := words.outcome(remedy, wall):
             yield _text(measured, width, "bold green", indent=6)

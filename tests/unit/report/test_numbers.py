@@ -122,7 +122,7 @@ def test_a_figure_keeps_its_own_unit():
 
 
 def test_a_gain_of_which_only_the_ceiling_is_known():
-    saved = Estimate(value=35.0, unit="ms", low=0.0, high=70.0, n=5, method="up to all of it")
+    saved = Estimate(value=35.0, unit="ms", low=0.0, high=70.0, n=5, method="up to all of it", bound=True)
     wall = Estimate(value=100.0, unit="ms", n=5, method="mean")
     assert gain(saved, wall).replace(NBSP, " ") == "up to −70 %"
     assert not spans_zero(saved)

@@ -5,7 +5,17 @@ from collections.abc import Iterator
 import msgspec
 
 from stepprobe.analysis.attribution import Entry
-from stepprobe.analysis.findings.view import COMPUTING, SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
+from stepprobe.analysis.findings.view import (
+    COMPUTING,
+    SAMPLES_FEWEST,
+    WORTH_SHARE,
+    Rule,
+    View,
+    all_of,
+    most_of,
+    scaled,
+    up_to,
+)
 from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.tables import sync_ns
@@ -67,7 +77,7 @@ def _chore(view: View, chore: Chore, cost: Estimate) -> Finding:
     if chore.half_as_often:
         predicted = scaled(cost, HALF, "half as often")
     else:
-        predicted = up_to(cost.value, cost.n, "how much the change leaves is not known before it is tried")
+        predicted = up_to(cost, "how much the change leaves is not known before it is tried")
     return Finding(
         kind=f"{chore.account}.slow",
         title=f"{chore.title} takes {cost.value:.3g} ms of each step.",
@@ -92,13 +102,11 @@ def sync_sites(view: View) -> Iterator[Finding]:
 
 
 def _sync(view: View, place: str, operation: str, cost: Estimate, per_step: float) -> Finding:
-    host = max(0.0, view.wall_ms - view.account("sync", "d2h").value)
+    host = max(0.0, most_of(view.wall) - view.account("sync", "d2h").value)
     if view.on_cpu:
-        predicted = up_to(cost.value, cost.n, "on the CPU nothing is waited for; the call itself is what can be saved")
+        predicted = up_to(cost, "on the CPU nothing is waited for; the call itself is what can be saved")
     else:
-        predicted = up_to(
-            min(cost.value, host), cost.n, f"min(host {host:.3g} ms, device): the device's part is not measured here"
-        )
+        predicted = up_to(cost, f"min(host {host:.3g} ms, device): the device's part is not measured here", limit=host)
     return Finding(
         kind="sync.site",
         title=f"{operation} at {place}: {per_step:.3g} calls a step hold the host for {cost.value:.3g} ms.",
@@ -150,9 +158,7 @@ def off_cpu(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="give the job its own processor cores (taskset), and fewer threads than cores (OMP_NUM_THREADS)",
-                predicted=up_to(
-                    cost.value, cost.n, "a thread may also be off the CPU while it waits for its own helpers"
-                ),
+                predicted=None,  # a thread may also be off the CPU while it waits for its own helpers
             ),
         ),
         cites=("off_cpu.share",),
@@ -183,7 +189,7 @@ def spikes(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action=f"look at step {slowest} in {account}",
-                predicted=up_to(cost.value, len(slow), "the cause of a spike is not known from its size"),
+                predicted=up_to(cost, "the cause of a spike is not known from its size"),
             ),
         ),
         cites=("steps", "step.wall_p90"),

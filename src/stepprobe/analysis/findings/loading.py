@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from stepprobe.analysis.findings.view import SAMPLES_FEWEST, Rule, View, all_of, up_to
+from stepprobe.analysis.findings.view import SAMPLES_FEWEST, Rule, View, all_of, most_of, up_to
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
@@ -40,7 +40,7 @@ def _remedies(view: View, cost: Estimate, workers: int, line: str) -> Iterator[R
         yield Remedy(action=action, predicted=view.line_cost(LOADING, line))
     elif not workers:
         action = "fetch and collate once, before training: pre-tokenise, or cache the rows"
-        yield Remedy(action=action, predicted=up_to(cost.value, cost.n, "no line was sampled often enough to size it"))
+        yield Remedy(action=action, predicted=up_to(cost, "no line was sampled often enough to size it"))
     yield _more_workers(view, cost, workers) if workers else _workers(view, cost)
 
 
@@ -49,7 +49,7 @@ def _workers(view: View, cost: Estimate) -> Remedy:
     count = max(WORKERS_FEWEST, math.ceil(cost.value / rest) + 1 if rest > 0 else WORKERS_FEWEST)
     action = f"DataLoader(num_workers={count}): load the next batches while this one trains"
     if view.on_cpu:
-        predicted = up_to(cost.value, cost.n, "workers share the processor with the training")
+        predicted = up_to(cost, "workers share the processor with the training")
     else:
         # Even with no overlap at all, `count` workers share the loading among them.
         low = (cost.low if cost.low is not None else cost.value) * (1 - 1 / count)
@@ -61,10 +61,9 @@ def _workers(view: View, cost: Estimate) -> Remedy:
 
 def _more_workers(view: View, cost: Estimate, workers: int) -> Remedy:
     # The workers deliver one batch per step: the step cannot be shorter than their time divided by their number.
-    gain = min(cost.value, view.wall_ms / 2)
     return Remedy(
         action=f"DataLoader(num_workers={2 * workers}), now {workers}: the workers are slower than the training",
-        predicted=up_to(gain, cost.n, "twice the workers deliver at most twice as fast"),
+        predicted=up_to(cost, "twice the workers deliver at most twice as fast", limit=most_of(view.wall) / 2),
     )
 
 

@@ -58,7 +58,7 @@ def _uneven(view: View) -> Iterator[Finding]:
             f"Rank {slow.rank} spends {excess.value:.3g} ms a step more in {LABELS[account]} than the other ranks; "
             "how long they wait for it does not show.",
             (slow, account),
-            ((account,), excess, up_to(excess.value, excess.n, "the others may have been as late for other reasons")),
+            ((account,), excess, up_to(excess, "the others may have been as late for other reasons")),
         )
 
 

@@ -37,7 +37,7 @@ def padding_waste(view: View) -> Iterator[Finding]:
         return
     line = _time_by_slots(view)
     compute = view.account(*COMPUTE)
-    cost = _padding_cost(line, slots - real) if line else up_to(share * compute.value, compute.n, "slots do not vary")
+    cost = _padding_cost(line, slots - real) if line else up_to(scaled(compute, share, ""), "slots do not vary")
     if not view.worth(cost):
         return
     fixed_shape = process.records.sites is not None and len(process.records.sites.shapes) == 1
@@ -101,7 +101,7 @@ def loss_unlabelled(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="compute the head and the loss on labelled rows only (select them before the head)",
-                predicted=up_to(cost.value, cost.n, "selecting the rows costs something, too"),
+                predicted=up_to(cost, "selecting the rows costs something, too"),
                 fixed=scaled(head, labelled, "rows with a label"),
             ),
         ),
@@ -130,7 +130,7 @@ def shapes_first_seen(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="pad lengths to a few sizes (pad_to_multiple_of), or run each size once before the start",
-                predicted=up_to(value, found.steps, "fewer shapes mean more padding"),
+                predicted=up_to(cost, "fewer shapes mean more padding"),
             ),
         ),
         cites=("shapes.distinct", "shapes.first_seen_time_share"),
