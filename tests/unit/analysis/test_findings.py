@@ -67,6 +67,19 @@ def test_workers_that_are_too_slow():
     assert found.remedies[0].predicted.high == pytest.approx(400 / 2, rel=0.01)
 
 
+def test_handing_a_batch_over_is_not_called_slow_workers():
+    waits = [("data.wait", "train.py:9 main", "torch/utils/data/dataloader.py:1400 _next_data", 50)]
+    assert findings(run({"data.wait": 9}, loader_workers=3).sites(samples=waits)) == {}, "9 of 109 ms"
+    assert findings(run({"data.wait": 13}, loader_workers=3).sites(samples=waits)).keys() == {"data.slow"}
+
+
+def test_a_line_that_waits_for_workers_is_not_the_work_to_do_beforehand():
+    waits = [("data.wait", "", "torch/utils/data/dataloader.py:1400 _next_data", 50)]
+    found = only(findings(run({"data.wait": 300}, loader_workers=3).sites(samples=waits)), "data.slow")
+    assert found.where == ""
+    assert [remedy.action.split()[0] for remedy in found.remedies] == ["DataLoader(num_workers=6),"]
+
+
 def test_a_loader_that_is_made_anew():
     found = only(findings(run({"data.start": 21}, loader_workers=2, loader_persistent=False)), "data.start")
     assert "persistent_workers" in found.remedies[0].action
