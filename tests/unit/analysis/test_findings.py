@@ -275,6 +275,21 @@ def test_a_busy_machine():
     assert findings(run(off_cpu={"data.fetch": 0.2, "unattributed": 0.5})) == {}
 
 
+def test_waiting_for_another_rank_in_the_backward_pass_is_no_busy_machine():
+    def rank(number, off_cpu):
+        process = FakeProcess(rank=number, world_size=2, **METHODS)
+        for i in range(60):
+            process.step({name: ms * wobble(i) for name, ms in CLEAN.items()}, COUNTS, off_cpu=off_cpu)
+        return process
+
+    waiting = {"backward.mlp": 25}
+    assert findings(rank(0, waiting), rank(1, waiting)) == {}
+    busy = {**waiting, "forward.mlp": 10}
+    found = only(findings(rank(0, busy), rank(1, busy)), "off_cpu")
+    assert found.cost.value == pytest.approx(10)
+    assert not any(account.startswith("backward") for account in found.accounts)
+
+
 def test_few_steps_that_take_much():
     process = FakeProcess(**METHODS)
     for i in range(60):

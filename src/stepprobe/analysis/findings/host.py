@@ -5,13 +5,14 @@ from collections.abc import Iterator
 import msgspec
 
 from stepprobe.analysis.attribution import Entry
+from stepprobe.analysis.contention import BUSY_SHARE, aside_share, computing, put_aside
 from stepprobe.analysis.findings.view import (
-    COMPUTING,
     SAMPLES_FEWEST,
     WORTH_SHARE,
     Rule,
     View,
     all_of,
+    as_ms,
     most_of,
     scaled,
     up_to,
@@ -21,9 +22,6 @@ from stepprobe.analysis.statistics import median
 from stepprobe.analysis.tables import sync_ns
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
-
-BUSY_SHARE = 0.1
-"""Off-CPU part of computing accounts that a quiet machine does not reach: there the thread has nothing to wait for."""
 
 SPIKE_FACTOR = 2.0
 """A step of twice the median is no noise: real steps scatter by a few percent."""
@@ -141,20 +139,17 @@ def unattributed_lines(view: View) -> Iterator[Finding]:
 
 def off_cpu(view: View) -> Iterator[Finding]:
     """On a busy machine the training thread is put aside while it computes."""
-    if not view.on_cpu:
-        return
-    away = view.process.mean(lambda entry: sum(entry.off_cpu.get(name, 0) for name in COMPUTING) / NS_PER_MS)
-    computing = view.account(*COMPUTING)
-    cost = Estimate(value=away.value, unit="ms", low=away.low, high=away.high, n=away.n, method="wall minus CPU time")
-    if not view.worth(cost) or cost.value < BUSY_SHARE * computing.value:
+    share = aside_share(view.process)
+    cost = as_ms(put_aside(view.process), "wall minus CPU time")
+    if share < BUSY_SHARE or not view.worth(cost):
         return
     yield Finding(
         kind="off_cpu",
-        title=f"A busy machine: the thread was off the CPU in {cost.value / computing.value:.0%} of its computing.",
+        title=f"A busy machine: the thread was off the CPU in {share:.0%} of its computing.",
         where="",
         cost=cost,
         share=view.share(cost),
-        accounts=COMPUTING,
+        accounts=computing(view.process),
         remedies=(
             Remedy(
                 action="give the job its own processor cores (taskset), and fewer threads than cores (OMP_NUM_THREADS)",

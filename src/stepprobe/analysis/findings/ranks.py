@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from stepprobe.analysis.findings.view import COMPUTING, Rule, View, up_to
+from stepprobe.analysis.contention import COMPUTING
+from stepprobe.analysis.findings.view import Rule, View, up_to
 from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.analysis.tables import WAITING

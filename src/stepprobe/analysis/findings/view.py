@@ -7,7 +7,6 @@ import msgspec
 
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.statistics import Mean, wilson
-from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 
@@ -16,9 +15,6 @@ WORTH_SHARE = 0.02
 
 SAMPLES_FEWEST = 10
 """Samples below which a line may be named but not sized."""
-
-COMPUTING = (*FORWARD, "recompute", *BACKWARD, "optimizer", "clip")
-"""Accounts in which the training thread computes, where the job runs on the CPU."""
 
 
 class View(msgspec.Struct, frozen=True):
