@@ -90,6 +90,11 @@ class Process:
         """Wall time of a steady step in ms."""
         return self.mean(lambda entry: entry.wall_ns / NS_PER_MS)
 
+    @cached_property
+    def cpu(self) -> Mean:
+        """CPU time of the training thread in a steady step in ms."""
+        return self.mean(lambda entry: entry.cpu_ns / NS_PER_MS)
+
     def mean(self, total: Callable[[Entry], float]) -> Mean:
         """Return the mean per step of something that an entry holds the total of."""
         return self.blocks.mean([total(entry) for entry in self.entries])
