@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from stepprobe.model.accounts import LABELS
-from stepprobe.model.estimate import Estimate
+from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.finding import Remedy
 from stepprobe.model.report import Report
 from stepprobe.report import html as page
@@ -111,6 +111,18 @@ def test_a_gain_that_cannot_be_predicted_or_is_only_bounded_is_said_in_words(ren
     assert "would save at most 131.0 ms per step, up to −30 %" in shown
     assert "would save 65.0 ms per step" in shown
     assert msgspec.json.decode(json.render(msgspec.structs.replace(report, findings=(finding,))), type=Report)
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+def test_of_a_bound_cost_the_ends_are_said_and_no_middle(renderer):
+    report = REPORTS["data_bound"]()
+    cost = Estimate(value=65.9, unit="ms", low=0.0, high=131.8, n=9, method="between 0 and all", bound=True)
+    remedies = (Remedy(action="a", predicted=cost, fixed=exact(0.0, "ms", 9)),)
+    finding = msgspec.structs.replace(report.findings[0], cost=cost, remedies=remedies)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert "costs between 0 and 132 ms per step (how much of it, this run cannot tell)" in shown
+    assert "65.9" not in shown
+    assert "stay either way" not in shown
 
 
 def test_no_html_element_or_attribute_comes_from_foreign_text():

@@ -67,7 +67,9 @@ def _observing(process: Process) -> str:
     timed = figures.get("attach.distortion_cpu")
     if timed is None or timed.low is None or timed.high is None or timed.low <= counted.value <= timed.high:
         return said
-    return f"{said}; by CPU time it takes {_more(timed.value)} (95 %: {ends(timed.low, timed.high)} ms): the two disagree"
+    return (
+        f"{said}; by CPU time it takes {_more(timed.value)} (95 %: {ends(timed.low, timed.high)} ms): the two disagree"
+    )
 
 
 def _more(ms: float) -> str:

@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerRow, ...] = ()
     """Accounts in the order of ``model.accounts.ACCOUNTS``; they sum to the figure ``step.wall``."""
     findings: tuple[Finding, ...] = ()
-    """Dearest first."""
+    """Most expensive first."""
     controls: tuple[Control, ...] = ()
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()

@@ -6,11 +6,18 @@ from math import isfinite
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, percent, spans_zero
+from stepprobe.report.numbers import MISSING, NBSP, amount, gain, has_interval, interval, percent, spans_zero
+
+NOTHING_MS = 0.005
+"""A fixed cost below this is not worth a word."""
 
 
 def cost(finding: Finding) -> str:
-    """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``."""
+    """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``; of a bound the ends, and no middle."""
+    if finding.cost.bound and has_interval(finding.cost):
+        return f"between {interval(finding.cost)}{NBSP}ms per step (how much of it, this run cannot tell)".replace(
+            " to ", " and "
+        )
     said = f"{amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)}{NBSP}% of it"
     ends = interval(finding.cost)
     return f"{said} (95{NBSP}%: {ends}{NBSP}{finding.cost.unit})" if ends else said
@@ -29,7 +36,8 @@ def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     else:
         said = f"would save {amount(remedy.predicted.value, 'ms')} per step, {gain(remedy.predicted, wall)}"
         said += f" ({between})" if between else ""
-    return said + (f"; {amount(remedy.fixed.value, 'ms')} stay either way" if remedy.fixed is not None else "")
+    stays = remedy.fixed.value if remedy.fixed is not None else 0.0
+    return said + (f"; {amount(stays, 'ms')} stay either way" if stays >= NOTHING_MS else "")
 
 
 def outcome(remedy: Remedy, wall: Estimate | None) -> str:

@@ -13,6 +13,8 @@ _UNIT_WORDS = {"1": "", "count": "", "count/step": "per step", "steps": "steps"}
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 NBSP = "\N{NO-BREAK SPACE}"
 """Stands between a number and its unit, so that a line never breaks there."""
+UNEVEN = 1.25
+"""Ratio of the sides of an interval above which ``±`` would hide that they differ."""
 MISSING = "–"
 """Stands for a number that is absent or is not a number."""
 
@@ -99,8 +101,8 @@ def spans_zero(estimate: Estimate | None) -> bool:
 def gain(saved: Estimate | None, wall: Estimate | None) -> str:
     """Return what saving ``saved`` (ms) does to the step.
 
-    ``−29 % ± 1``, or ``up to −29 %`` where only a ceiling is known, or ``undecided`` where the sign is open; a dash
-    where nothing can be predicted.
+    ``−29 % ± 1``, ``−18 to −28 %`` where the interval is uneven, ``up to −29 %`` where only a ceiling is known,
+    ``undecided`` where the sign is open; a dash where nothing can be predicted.
     """
     if saved is None or not math.isfinite(saved.value):
         return MISSING
@@ -114,9 +116,12 @@ def gain(saved: Estimate | None, wall: Estimate | None) -> str:
     change = -100 * saved.value / wall.value
     if not has_interval(saved) or saved.low is None or saved.high is None:
         return f"{_signed(change, 0 if abs(change) >= 10 else 1)}{NBSP}%"
-    side = 100 * max(saved.high - saved.value, saved.value - saved.low) / wall.value
-    places = 0 if side >= 1 or abs(change) >= 20 else 1
-    return NBSP.join((_signed(change, places), "%", "±", number(max(side, 10.0**-places), places)))
+    sides = [100 * side / wall.value for side in (saved.high - saved.value, saved.value - saved.low)]
+    places = 0 if max(sides) >= 1 or abs(change) >= 20 else 1
+    if max(sides) <= UNEVEN * min(sides):
+        return NBSP.join((_signed(change, places), "%", "±", number(max(*sides, 10.0**-places), places)))
+    ends = (_signed(-100 * end / wall.value, places) for end in (saved.low, saved.high))
+    return f"{' to '.join(ends)}{NBSP}%".replace(" ", NBSP)
 
 
 def _signed(value: float, places: int) -> str:

@@ -152,6 +152,23 @@ def test_padding_is_sized_by_how_time_grows_with_slots():
     assert found.remedies[0].predicted.low == pytest.approx(found.cost.value, rel=0.01)
 
 
+def test_time_that_does_not_start_at_zero_slots_leaves_nothing_fixed():
+    process = FakeProcess(**METHODS)
+    for i in range(60):
+        slots = 2000 + 200 * (i % 5)
+        process.step({"forward.mlp": slots * 0.05 - 50}, {**COUNTS, "slots": slots, "real": 1500, "labelled": 1500})
+    assert [remedy.fixed for remedy in findings(process)["padding.waste"].remedies] == [None, None]
+
+
+def test_what_may_be_most_expensive_comes_first():
+    process = run({"recompute": 30}, {"slots": 8192, "labelled": 8000}).sites(shapes=[("4×2048", 60)])
+    job = read_job(evidence(process, warmup="0"))
+    found = find(job.main, job.ranks)
+    assert [one.kind for one in found] == ["padding.waste", "recompute"]
+    assert found[0].cost.bound
+    assert found[0].cost.high > found[1].cost.value
+
+
 def test_padding_that_costs_nothing_is_no_finding():
     assert findings(padded(lambda i: 2000 + 200 * ((i * 3) % 5), 0)) == {}
 

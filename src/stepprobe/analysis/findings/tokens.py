@@ -74,9 +74,9 @@ def _padding_cost(line: Line, padding: float) -> Estimate:
 
 
 def _fixed(line: Line | None) -> Estimate | None:
-    if line is None:
+    if line is None or line.intercept <= 0:
         return None
-    return Estimate(value=max(0.0, line.intercept), unit="ms", n=line.n, method="forward and backward at no slots")
+    return Estimate(value=line.intercept, unit="ms", n=line.n, method="forward and backward at no slots")
 
 
 def loss_unlabelled(view: View) -> Iterator[Finding]:
