@@ -29,6 +29,9 @@ from stepprobe.model.ledger import LedgerRow
 MEDIAN_ERROR = 1.2533
 """Standard error of a median over that of a mean, for normal noise."""
 
+PLACE_SAMPLES = 5
+"""Samples of one line from which a row of the ledger names it; fewer may be anywhere."""
+
 MEAN = "mean of steady steps, interval from block means"
 
 COUNTERS = {
@@ -148,7 +151,7 @@ def _row(process: Process, account: str) -> LedgerRow:
         time=time,
         share=time.value / process.wall.value,
         off_cpu=min(1.0, away / spent),
-        where=process.hottest((account,)),
+        where=process.hottest((account,), fewest=PLACE_SAMPLES),
     )
 
 

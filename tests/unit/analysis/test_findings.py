@@ -183,6 +183,16 @@ def test_padding_of_slots_that_never_vary_has_no_lower_bound():
     assert found.where == "train.py:9 collate"
 
 
+def test_padding_is_placed_at_the_users_own_line():
+    rows = ("data.fetch", "train.py:28 __getitem__", "train.py:28 __getitem__", 3)
+    library = ("data.collate", "", "transformers/data/data_collator.py:270 __call__", 50)
+    starter = [(account, "train.py:91 main", "lib.py:1 f", 9) for account in ("backward.mlp", "data.collate")]
+    found = findings(run(counts={"slots": 8192}).sites(shapes=[("4×2048", 60)], samples=[rows, library, *starter]))
+    assert found["padding.waste"].where == "train.py:28 __getitem__"
+    found = findings(run(counts={"slots": 8192}).sites(shapes=[("4×2048", 60)], samples=[library]))
+    assert found["padding.waste"].where == library[2]
+
+
 def test_a_loss_over_rows_without_a_label():
     found = only(findings(run({"forward.loss": 21}, {"labelled": 1024})), "loss.unlabelled")
     assert found.cost.value == pytest.approx((21 + 3 + 6) * 3 / 4, rel=0.01)
@@ -367,8 +377,8 @@ def test_ranks_in_step_have_no_straggler():
 # -- all together --
 
 
-def test_findings_come_dearest_first_and_say_where_they_overlap():
-    process = run({"recompute": 19, "data.start": 50}, {"slots": 8192, "labelled": 8000}).sites(shapes=[("4×2048", 60)])
+def test_findings_come_most_expensive_first_and_say_where_they_overlap():
+    process = run({"recompute": 19, "data.start": 90}, {"slots": 8192, "labelled": 8000}).sites(shapes=[("4×2048", 60)])
     job = read_job(evidence(process, warmup="0"))
     found = find(job.main, job.ranks)
     assert [one.kind for one in found] == ["data.start", "padding.waste", "recompute"]

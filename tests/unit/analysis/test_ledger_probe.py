@@ -55,6 +55,12 @@ def test_rows_name_the_hottest_line_and_the_time_off_the_cpu():
     assert (optimizer.where, optimizer.off_cpu) == ("", 0)
 
 
+def test_few_samples_name_no_row():
+    fake = FakeProcess().steps(20, {"optimizer": 5, "unattributed": 5})
+    fake.sites(samples=[("optimizer", "a.py:1 f", "x.py:1 g", 4), ("unattributed", "b.py:1 f", "x.py:1 g", 5)])
+    assert [row.where for row in derive(fake).ledger] == ["", "b.py:1 f"]
+
+
 def test_a_line_that_only_starts_the_training_names_no_cause():
     start, inner = "train.py:91 main", "trainer.py:7 step"
     fake = FakeProcess().steps(20, {"backward.mlp": 10, "optimizer": 5, "unattributed": 5})

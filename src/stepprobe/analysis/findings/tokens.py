@@ -5,7 +5,7 @@ from statistics import stdev
 
 from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.findings.view import Rule, View, scaled, up_to
-from stepprobe.analysis.process import NS_PER_MS
+from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.shapes import first_seen
 from stepprobe.analysis.statistics import Line, fit_line
 from stepprobe.analysis.tokens import observed
@@ -45,13 +45,18 @@ def padding_waste(view: View) -> Iterator[Finding]:
     yield Finding(
         kind="padding.waste",
         title=f"{share:.0%} of the slots are padding: {slots - real:,.0f} of {slots:,.0f} a step hold no token.",
-        where=process.hottest(("data.collate",)) if fixed_shape else "",
+        where=_padded_at(process) if fixed_shape else "",
         cost=cost,
         share=view.share(cost),
         accounts=COMPUTE,
         remedies=tuple(Remedy(action=one, predicted=cost, fixed=_fixed(line)) for one in (action, "pack rows")),
         cites=("tokens.padding_share", "tokens.slots_per_step", "tokens.real_per_step"),
     )
+
+
+def _padded_at(process: Process) -> str:
+    """Return where rows are made or put together: a line of the user's own, since a library pads as it is told."""
+    return process.own_line(("data.fetch", "data.collate")) or process.hottest(("data.collate",))
 
 
 def _time_by_slots(view: View) -> Line | None:
