@@ -70,6 +70,14 @@ def test_color_only_adds_escape_codes(monkeypatch):
         assert bare.strip() == plain.strip()
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_ledger_never_cuts_the_line_of_a_place(width):
+    report = reports.data_bound()
+    rows = terminal.render(report, width=width).split("Findings")[0]
+    assert [line for line in (":88", ":71", ":143", ":412", ":841") if not re.search(rf"{line}\b", rows)] == []
+    assert "… …" not in rows
+
+
 def test_a_table_that_cannot_fit_becomes_a_list_of_records():
     narrow = terminal.render(reports.ranks(), width=40)
     assert re.search(r"^  wall ms +441\.0$", narrow, re.M)
