@@ -125,6 +125,15 @@ def test_of_a_bound_cost_the_ends_are_said_and_no_middle(renderer):
     assert "stay either way" not in shown
 
 
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+@pytest.mark.parametrize(("others", "said"), [((2,), "finding 2"), ((1, 3), "findings 1 and 3")])
+def test_findings_that_may_hold_the_same_time_are_named_by_number(renderer, others, said):
+    report = REPORTS["data_bound"]()
+    finding = msgspec.structs.replace(report.findings[0], overlaps=others)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert f"may hold the same time as {said}: do not add the costs up" in shown
+
+
 def test_no_html_element_or_attribute_comes_from_foreign_text():
     tame, hostile = (Page(page.render(REPORTS[name]())) for name in ("data_bound", "hostile"))
     assert hostile.elements <= tame.elements

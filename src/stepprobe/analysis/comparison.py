@@ -57,6 +57,7 @@ def compare(before: Evidence, after: Evidence) -> Report:
     return Report(
         command="compare",
         verdict=verdict,
+        reason=_reason(wall, verdict, busy),
         title=f"{before.subject} → {after.subject}",
         headline=_headline(first, verdict, figures, busy),
         figures=figures,
@@ -105,6 +106,14 @@ def _verdict(wall: Estimate, cpu: Estimate, busy: str) -> Verdict:
     return "fail" if wall.value > 0 else "ok"
 
 
+def _reason(wall: Estimate, verdict: Verdict, busy: str) -> str:
+    if verdict == "undecided" and wall.low is None:
+        return "too few steps for an interval"
+    if verdict == "undecided" and decided(wall):
+        return f"the CPU time does not show what the wall time shows, and {busy}"
+    return {"undecided": "the interval spans zero", "fail": "the whole interval lies above zero"}.get(verdict, "")
+
+
 def _agrees(wall: Estimate, cpu: Estimate) -> bool:
     """Return whether the CPU time shows decidedly, and at least in part, what the wall time shows."""
     return decided(cpu) and cpu.value / wall.value >= AGREES
@@ -114,7 +123,7 @@ def _headline(before: Process, verdict: Verdict, figures: Mapping[str, Estimate]
     wall, cpu = figures["compare.step.wall"], figures["compare.step.cpu"]
     share = signed(wall.value / before.wall.value, ".1%")
     change = f"{signed(wall.value, '.3g')} ms per step, {share}, 95 % interval {_interval(wall)}"
-    caution = f"; CPU time {signed(cpu.value, '.3g')} ms ({_interval(cpu)}); a busy machine: {busy}" if busy else ""
+    caution = f"; CPU time {signed(cpu.value, '.3g')} ms ({_interval(cpu)}); a busy machine" if busy else ""
     if verdict == "undecided":
         return f"undecided: {change}{caution}"
     most = max(ACCOUNTS, key=lambda account: figures[f"compare.ledger.{account}"].value * (1 if wall.value > 0 else -1))

@@ -37,6 +37,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Changes, best first."""
     cites: tuple[str, ...] = ()
     """Figures and evidence records that show it."""
+    overlaps: tuple[int, ...] = ()
+    """Numbers, from 1, of findings of the same report in which the same time may lie: their costs do not add up."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ def derive(evidence: Evidence) -> Report:
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else _verdict(evidence, job),
+        reason="" if broken else _reason(evidence, job),
         title=evidence.subject,
         headline=_broken_headline(controls) if broken else _headline(figures),
         figures=figures,
@@ -79,7 +80,13 @@ def _figures(job: Job) -> dict[str, Estimate]:
 
 
 def _verdict(evidence: Evidence, job: Job) -> Verdict:
-    return "warn" if evidence.status != "finished" or unsteady(job.main) else "ok"
+    return "warn" if _reason(evidence, job) else "ok"
+
+
+def _reason(evidence: Evidence, job: Job) -> str:
+    if evidence.status != "finished":
+        return f"the script did not end well ({evidence.status})"
+    return unsteady(job.main)
 
 
 def _headline(figures: Mapping[str, Estimate]) -> str:

@@ -7,6 +7,7 @@ from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
 from stepprobe.model.report import Report
 from stepprobe.report.numbers import MISSING, NBSP, amount, gain, has_interval, interval, percent, spans_zero
+from stepprobe.report.text import visible
 
 NOTHING_MS = 0.005
 """A fixed cost below this is not worth a word."""
@@ -51,12 +52,29 @@ def outcome(remedy: Remedy, wall: Estimate | None) -> str:
     return f"measured: saved {amount(remedy.outcome.value, 'ms')} per step, {gain(remedy.outcome, wall)}{between}"
 
 
+def overlap(finding: Finding) -> str:
+    """Return which findings may hold the same time; empty where none does."""
+    if not finding.overlaps:
+        return ""
+    *first, last = map(str, finding.overlaps)
+    others = f"findings {', '.join(first)} and {last}" if first else f"finding {last}"
+    return f"may hold the same time as {others}: do not add the costs up"
+
+
 def control(asked: Control) -> str:
     """Return what a control expected and what it recovered."""
     expected, recovered = (
         f"{value:,.6g}" if isfinite(value) else MISSING for value in (asked.expected, asked.recovered)
     )
     return f"{asked.name}: expected {expected}, recovered {recovered}"
+
+
+def verdict(report: Report) -> str:
+    """Return the verdict with its reason beside it; a comparison that fails is ``slower``. Empty when all is well."""
+    if report.verdict == "ok":
+        return ""
+    word = "slower" if report.command == "compare" and report.verdict == "fail" else report.verdict
+    return f"{word}: {visible(report.reason)}" if report.reason else word
 
 
 def next_steps(report: Report) -> tuple[tuple[str, str], ...]:

@@ -45,8 +45,10 @@ def code(text: str) -> str:
 def _head(report: Report) -> Iterator[str]:
     yield f"### {prose(report.headline)}"
     yield ""
-    verdict = f" · verdict: **{report.verdict}**" if report.verdict != "ok" else ""
-    yield f"stepprobe {code(report.command)} · {code(report.title)}{verdict}"
+    yield f"stepprobe {code(report.command)} · {code(report.title)}"
+    if report.verdict != "ok":
+        yield ""
+        yield f"verdict: **{prose(words.verdict(report))}**"
     yield ""
 
 
@@ -94,6 +96,8 @@ def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
         yield f"{indent}  {words.prediction(remedy, wall)}" + ("  " if measured else "")
         if measured:
             yield f"{indent}  **{measured}**"
+    if shared := words.overlap(finding):
+        yield f"{indent}- {shared}"
     if finding.cites:
         yield f"{indent}- seen in {', '.join(map(code, finding.cites))}"
 

@@ -95,7 +95,7 @@ def _head(report: Report, width: int) -> Iterable["RenderableType"]:
     yield _text(visible(report.headline), width, "bold")
     yield _text(visible(report.title), width, "dim")
     if report.verdict != "ok":
-        yield _text(f"verdict: {report.verdict}", width, VERDICT_STYLES[report.verdict])
+        yield _text(f"verdict: {words.verdict(report)}", width, VERDICT_STYLES[report.verdict], hanging=2)
 
 
 def _ledger(report: Report, width: int) -> Iterable["RenderableType"]:
@@ -130,6 +130,8 @@ def _finding(report: Report, number: int, finding: Finding, width: int) -> Itera
         yield _text(words.prediction(remedy, wall), width, style, indent=6)
         if measured := words.outcome(remedy, wall):
             yield _text(measured, width, "bold green", indent=6)
+    if shared := words.overlap(finding):
+        yield _text(shared, width, "dim", indent=4)
     if finding.cites:
         yield _text(f"seen in {visible(', '.join(finding.cites))}", width, "dim", indent=4)
 

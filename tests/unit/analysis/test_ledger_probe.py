@@ -40,6 +40,13 @@ def test_a_clean_run():
     )
 
 
+def test_a_verdict_that_is_not_ok_has_a_reason():
+    few = derive(clean_process(5))
+    assert (few.verdict, few.reason) == ("warn", "only 4 steady steps: too few for an interval")
+    assert derive(clean_process(), status="exit 3").reason == "the script did not end well (exit 3)"
+    assert derive(clean_process()).reason == ""
+
+
 def test_rows_sum_to_the_wall():
     report = derive(clean_process())
     assert sum(row.time.value for row in report.ledger) == pytest.approx(report.figures["step.wall"].value, rel=1e-12)

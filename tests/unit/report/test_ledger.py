@@ -58,5 +58,13 @@ def test_off_cpu_is_told_where_it_is_large(ms, off, told):
     assert line.off_cpu == told
 
 
+def test_a_busy_machine_is_said_in_one_word():
+    rows = reports.ledger(reports.DATA_BOUND, dict.fromkeys(reports.DATA_BOUND, 0.5), {})
+    assert ledger.off_cpu(msgspec.structs.replace(reports.data_bound(), ledger=rows)) == (
+        "nearly everything: 50 % of the step"
+    )
+    assert ledger.off_cpu(reports.data_bound()) == "data · wait for the loader 97 %, optimizer 31 %"
+
+
 def test_every_account_has_a_family():
     assert set(ledger.FAMILIES) == {ledger.family(account) for account in ACCOUNTS}

@@ -1,5 +1,6 @@
 import re
 
+import msgspec
 import pytest
 
 from stepprobe.report import terminal
@@ -88,3 +89,10 @@ def test_a_table_that_cannot_fit_becomes_a_list_of_records():
 def test_a_verdict_that_is_not_ok_is_said():
     assert "verdict: not measured" in terminal.render(reports.not_measured())
     assert "verdict" not in terminal.render(reports.clean())
+
+
+def test_the_reason_stands_beside_the_verdict():
+    slower = msgspec.structs.replace(reports.undecided(), verdict="fail", reason="the whole interval lies above zero")
+    assert "verdict: slower: the whole interval lies above zero" in terminal.render(slower)
+    warned = msgspec.structs.replace(reports.data_bound(), reason="its steps become longer")
+    assert "verdict: warn: its steps become longer" in terminal.render(warned)

@@ -1,6 +1,6 @@
 """What costs time, found by small rules: each looks at one run and speaks of one cause."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -41,15 +41,14 @@ def _largest_account_first(finding: Finding, process: Process) -> Finding:
     return msgspec.structs.replace(finding, accounts=tuple(ordered))
 
 
-def _with_overlaps(finding: Finding, found: Iterable[Finding]) -> Finding:
+def _with_overlaps(finding: Finding, found: Sequence[Finding]) -> Finding:
     """Say which other findings may speak of the same nanoseconds.
 
     Findings of one kind split an account by line, so they do not overlap.
     """
-    shared = sorted(
-        {other.kind for other in found if other.kind != finding.kind and set(other.accounts) & set(finding.accounts)}
+    shared = tuple(
+        number
+        for number, other in enumerate(found, 1)
+        if other.kind != finding.kind and set(other.accounts) & set(finding.accounts)
     )
-    if not shared:
-        return finding
-    remark = f"may hold the same time as {', '.join(shared)}: do not add the costs up"
-    return msgspec.structs.replace(finding, cites=(*finding.cites, remark))
+    return msgspec.structs.replace(finding, overlaps=shared)
