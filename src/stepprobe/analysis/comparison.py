@@ -6,6 +6,7 @@ from stepprobe.analysis.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.reservations import run_notes
+from stepprobe.analysis.settings import settings
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.analysis.tokens import TokenRate, token_rates
 from stepprobe.analysis.wording import ends, signed
@@ -67,7 +68,7 @@ def compare(before: Evidence, after: Evidence) -> Report:
             *_environment(before, after, first, second),
         ),
         notes=tuple(_notes(jobs, (before, after))),
-        environment=dict(after.environment),
+        environment=settings(after, second),
     )
 
 
@@ -192,7 +193,7 @@ def _rates(rates: list[tuple[TokenRate, TokenRate]], figures: Mapping[str, Estim
 
 
 def _environment(before: Evidence, after: Evidence, first: Process, second: Process) -> Iterator[Table]:
-    pairs = _settings(before, first), _settings(after, second)
+    pairs = settings(before, first), settings(after, second)
     rows = tuple(
         (name, pairs[0].get(name, "absent"), pairs[1].get(name, "absent"))
         for name in sorted(pairs[0].keys() | pairs[1].keys())
@@ -201,17 +202,6 @@ def _environment(before: Evidence, after: Evidence, first: Process, second: Proc
     if rows:
         columns = tuple(Column(title=title) for title in ("what", "before", "after"))
         yield Table(name="environment", title="What else differs", columns=columns, rows=rows)
-
-
-def _settings(evidence: Evidence, process: Process) -> dict[str, str]:
-    header = process.records.header
-    return {
-        **evidence.environment,
-        "python": header.python,
-        "world size": str(header.world_size),
-        **{f"package {name}": version for name, version in header.versions.items()},
-        **{f"job {name}": str(value) for name, value in process.facts.items()},
-    }
 
 
 def _notes(jobs: list[Job], runs: tuple[Evidence, Evidence]) -> Iterator[str]:

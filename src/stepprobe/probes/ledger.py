@@ -8,6 +8,7 @@ from stepprobe.analysis.findings import find
 from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.known_run import EXPECTED, TOLERANCE, known_run
 from stepprobe.analysis.reservations import run_notes, unsteady
+from stepprobe.analysis.settings import settings
 from stepprobe.analysis.tables import run_charts, run_tables
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
@@ -60,7 +61,7 @@ def derive(evidence: Evidence) -> Report:
         tables=run_tables(job.main, job.ranks),
         charts=run_charts(job.main),
         notes=(*run_notes(job, evidence.status), *missing),
-        environment=dict(evidence.environment),
+        environment=settings(evidence, job.main),
     )
 
 

@@ -47,6 +47,14 @@ def test_a_verdict_that_is_not_ok_has_a_reason():
     assert derive(clean_process()).reason == ""
 
 
+def test_the_environment_tells_what_trained():
+    told = derive(clean_process(optimizer="AdamW", loader_workers=2, per_device_train_batch_size=4)).environment
+    assert told["machine"] == "two cores"
+    assert (told["package torch"], told["package transformers"]) == ("2.13.0", "5.24.0")
+    assert (told["job device"], told["job optimizer"], told["job loader_workers"]) == ("cpu", "AdamW", "2")
+    assert told["job per_device_train_batch_size"] == "4"
+
+
 def test_rows_sum_to_the_wall():
     report = derive(clean_process())
     assert sum(row.time.value for row in report.ledger) == pytest.approx(report.figures["step.wall"].value, rel=1e-12)
@@ -198,6 +206,28 @@ def test_evaluation_is_left_out_of_one_of_the_rates():
     report = derive(FakeProcess(**METHODS).steps(20, {"optimizer": 500, "eval": 500}, counts))
     row = next(table for table in report.tables if table.name == "rates").rows[0]
     assert row == ("slots", 4000, 4000, 8000, 4000)
+
+
+def test_a_rate_that_is_the_one_before_it_is_left_out():
+    report = derive(FakeProcess(**METHODS).steps(20, {"optimizer": 500}, COUNTS))
+    rates = next(table for table in report.tables if table.name == "rates")
+    assert [column.title for column in rates.columns] == ["kind", "per step", "per second"]
+    slow_start = derive(FakeProcess(**METHODS).steps(2, {"optimizer": 5000}).steps(20, {"optimizer": 500}, COUNTS))
+    rates = next(table for table in slow_start.tables if table.name == "rates")
+    assert [column.title for column in rates.columns][2:] == ["per second", "over the whole run"]
+
+
+def test_samples_of_a_pass_and_of_its_parts_are_one():
+    fake = FakeProcess().steps(20, {"forward.mlp": 9, "gc": 1})
+    fake.sites(
+        samples=[
+            ("forward", "", "l.py:1 f", 16),
+            ("forward.mlp", "", "l.py:1 f", 5),
+            ("forward.mlp", "", "s.py:2 g", 3),
+        ]
+    )
+    rows = next(table for table in derive(fake).tables if table.name == "samples").rows
+    assert [row[:3] for row in rows] == [("forward", "l.py:1 f", 21), ("forward · mlp", "s.py:2 g", 3)]
 
 
 def test_the_frameworks_own_rate_stands_beside_ours():
