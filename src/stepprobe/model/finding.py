@@ -48,3 +48,5 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     expected: float
     recovered: float
     ok: bool
+    tolerance: float = 0.0
+    """Relative error up to which it counts as recovered."""

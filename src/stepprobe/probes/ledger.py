@@ -72,8 +72,9 @@ def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> t
 
 def _control(name: str, expected: float, found: Estimate | None) -> Control:
     recovered = found.value if found else math.nan
-    ok = math.isclose(recovered, expected, rel_tol=TOLERANCE.get(name, EXACT), abs_tol=EXACT)
-    return Control(name=name, expected=expected, recovered=recovered, ok=ok)
+    tolerance = TOLERANCE.get(name, EXACT)
+    ok = math.isclose(recovered, expected, rel_tol=tolerance, abs_tol=EXACT)
+    return Control(name=name, expected=expected, recovered=recovered, ok=ok, tolerance=tolerance)
 
 
 def _figures(job: Job) -> dict[str, Estimate]:

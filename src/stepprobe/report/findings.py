@@ -62,11 +62,17 @@ def overlap(finding: Finding) -> str:
 
 
 def control(asked: Control) -> str:
-    """Return what a control expected and what it recovered."""
+    """Return what a control expected and what it recovered; where the two differ, also how far they may."""
     expected, recovered = (
         f"{value:,.6g}" if isfinite(value) else MISSING for value in (asked.expected, asked.recovered)
     )
-    return f"{asked.name}: expected {expected}, recovered {recovered}"
+    may = f" (±{100 * asked.tolerance:.2g}{NBSP}% allowed)" if expected != recovered and asked.tolerance else ""
+    return f"{asked.name}: expected {expected}, recovered {recovered}{may}"
+
+
+def controls(report: Report) -> str:
+    """Return how many known answers were recovered."""
+    return f"{sum(one.ok for one in report.controls)} of {len(report.controls)} recovered"
 
 
 def verdict(report: Report) -> str:

@@ -77,7 +77,7 @@ def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:
 
 def _findings(report: Report) -> Iterator[str]:
     if report.findings:
-        yield "#### Findings, dearest first"
+        yield "#### Findings, most expensive first"
         yield ""
     for place, finding in enumerate(report.findings, 1):
         yield from _finding(report, place, finding)
@@ -123,10 +123,13 @@ def _table(table: Table) -> Iterator[str]:
 
 def _controls(report: Report) -> Iterator[str]:
     if report.controls:
-        yield "#### Controls"
+        opened = "" if all(control.ok for control in report.controls) else " open"
+        yield f"<details{opened}><summary>Controls: {words.controls(report)}</summary>"
         yield ""
         for control in report.controls:
             yield f"- {'✓' if control.ok else '✗'} {prose(words.control(control))}"
+        yield ""
+        yield "</details>"
         yield ""
 
 

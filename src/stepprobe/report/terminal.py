@@ -71,7 +71,7 @@ def _text(text: str, width: int, style: str = "", indent: int = 0, hanging: int 
     from rich.text import Text
 
     wrapped = textwrap.fill(
-        text,
+        text.replace(" · ", f"{NBSP}· "),  # no line begins with a dot
         min(width, MEASURE),
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hanging),
@@ -110,7 +110,7 @@ def _ledger(report: Report, width: int) -> Iterable["RenderableType"]:
 def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
     if not report.findings:
         return
-    yield from _section("Findings, dearest first", width)
+    yield from _section("Findings, most expensive first", width)
     for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield ""
@@ -151,8 +151,7 @@ def _controls(report: Report, width: int) -> Iterable["RenderableType"]:
     failed = [control for control in report.controls if not control.ok]
     for control in failed:
         yield _text(f"✗ {visible(words.control(control))}", width, "bold red", indent=2, hanging=2)
-    recovered = len(report.controls) - len(failed)
-    yield _text(f"{recovered} of {len(report.controls)} recovered", width, "" if failed else "green", indent=2)
+    yield _text(words.controls(report), width, "" if failed else "green", indent=2)
 
 
 def _notes(report: Report, width: int) -> Iterable["RenderableType"]:

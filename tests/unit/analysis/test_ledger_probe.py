@@ -48,11 +48,13 @@ def test_a_verdict_that_is_not_ok_has_a_reason():
 
 
 def test_the_environment_tells_what_trained():
-    told = derive(clean_process(optimizer="AdamW", loader_workers=2, per_device_train_batch_size=4)).environment
+    fake = clean_process(optimizer="AdamW", loader_workers=2, loader_batch_size=0)
+    told = derive(fake.sites(shapes=[("4×9", 1), ("8×9", 6)])).environment
     assert told["machine"] == "two cores"
     assert (told["package torch"], told["package transformers"]) == ("2.13.0", "5.24.0")
     assert (told["job device"], told["job optimizer"], told["job loader_workers"]) == ("cpu", "AdamW", "2")
-    assert told["job per_device_train_batch_size"] == "4"
+    assert told["job batch, most often"] == "8×9"
+    assert "job loader_batch_size" not in told, "0: the batches are made elsewhere"
 
 
 def test_rows_sum_to_the_wall():
@@ -219,13 +221,8 @@ def test_a_rate_that_is_the_one_before_it_is_left_out():
 
 def test_samples_of_a_pass_and_of_its_parts_are_one():
     fake = FakeProcess().steps(20, {"forward.mlp": 9, "gc": 1})
-    fake.sites(
-        samples=[
-            ("forward", "", "l.py:1 f", 16),
-            ("forward.mlp", "", "l.py:1 f", 5),
-            ("forward.mlp", "", "s.py:2 g", 3),
-        ]
-    )
+    parts = [("forward.mlp", "", "l.py:1 f", 5), ("forward.mlp", "", "s.py:2 g", 3)]
+    fake.sites(samples=[("forward", "", "l.py:1 f", 16), *parts])
     rows = next(table for table in derive(fake).tables if table.name == "samples").rows
     assert [row[:3] for row in rows] == [("forward", "l.py:1 f", 21), ("forward · mlp", "s.py:2 g", 3)]
 
