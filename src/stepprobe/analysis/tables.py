@@ -80,8 +80,8 @@ def _alike(before: Sequence[float], after: Sequence[float]) -> bool:
 def framework(process: Process, found: Sequence[TokenRate]) -> Table:
     """Return what the framework logged about speed, beside our own."""
     rows = [(one.name, one.theirs, one.ours, one.ratio, one.meaning) for one in framework_rates(process, found)]
-    columns = ("logged as", "theirs", "ours", "theirs over ours", "what ours is")
-    return _table("framework", "The framework's own numbers", columns, rows)
+    columns = ("logged as", "theirs", "ours", "ratio", "what ours is")
+    return _table("framework", "The framework's own numbers", columns, rows, "Ratio: theirs over ours.")
 
 
 def syncs(process: Process) -> Table:

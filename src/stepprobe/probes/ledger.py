@@ -95,9 +95,9 @@ def _headline(figures: Mapping[str, Estimate]) -> str:
     parts = [f"step {figures['step.wall'].value:,.1f} ms"]
     if real := figures.get("tokens.real_per_second"):
         parts.append(f"{real.value:,.0f} real tokens/s")
-    dearest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
-    share = figures[f"ledger.{dearest}"].value / figures["step.wall"].value
-    parts.append(f"most in {LABELS[dearest]} ({share:.0%})")
+    largest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
+    share = figures[f"ledger.{largest}"].value / figures["step.wall"].value
+    parts.append(f"most in {LABELS[largest]} ({share:.0%})")
     return " · ".join(parts)
 
 
