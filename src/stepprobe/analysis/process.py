@@ -61,6 +61,11 @@ class Process:
         return min(int(warmup), len(self.finished) - 1)
 
     @property
+    def unmasked(self) -> bool:
+        """Whether the model got no attention mask, so that padding could not be told from tokens."""
+        return str(self.records.facts.get("counts.real", "")).startswith("no attention mask")
+
+    @property
     def count(self) -> int:
         """Optimizer steps that were seen, in full or in sums, warm-up included."""
         return len(self.records.steps) + sum(summary.count for summary in self.records.summaries)

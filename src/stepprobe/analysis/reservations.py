@@ -46,6 +46,8 @@ def unsteady(process: Process) -> str:
 
 def _process_notes(process: Process) -> Iterator[str]:
     yield _observing(process)
+    if process.unmasked:
+        yield "padding could not be looked for: neither the model nor the loader's batch has an attention mask"
     yield from _averaged(process)
     yield from _divided(process)
     yield from _sampled(process)

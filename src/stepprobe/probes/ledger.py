@@ -53,7 +53,7 @@ def derive(evidence: Evidence) -> Report:
         verdict="not measured" if broken else _verdict(evidence, job),
         reason="" if broken else _reason(evidence, job),
         title=evidence.subject,
-        headline=_broken_headline(controls) if broken else _headline(figures),
+        headline=_broken_headline(controls) if broken else _headline(figures, job.main.unmasked),
         figures=figures,
         ledger=ledger_rows(job.main),
         findings=findings,
@@ -91,10 +91,11 @@ def _reason(evidence: Evidence, job: Job) -> str:
     return unsteady(job.main)
 
 
-def _headline(figures: Mapping[str, Estimate]) -> str:
+def _headline(figures: Mapping[str, Estimate], unmasked: bool) -> str:
     parts = [f"step {figures['step.wall'].value:,.1f} ms"]
     if real := figures.get("tokens.real_per_second"):
-        parts.append(f"{real.value:,.0f} real tokens/s")
+        # without a mask nobody knows which tokens are real
+        parts.append(f"{real.value:,.0f} {'slots' if unmasked else 'real tokens'}/s")
     largest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
     share = figures[f"ledger.{largest}"].value / figures["step.wall"].value
     parts.append(f"most in {LABELS[largest]} ({share:.0%})")

@@ -294,3 +294,10 @@ def test_five_thousand_steps_are_derived_in_a_second():
     report = ledger.derive(seen)
     assert time.process_time() - begin < 1.0
     assert len(report.charts[0].values) < 3100
+
+
+def test_without_a_mask_nobody_calls_slots_real_tokens():
+    process = clean_process().facts(**{"counts.real": "no attention mask: every slot counted"})
+    report = derive(process.end())
+    assert "slots/s" in report.headline
+    assert any(note.startswith("padding could not be looked for") for note in report.notes)
