@@ -13,6 +13,7 @@ from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, Steppr
 from stepprobe.launch import command, script, stages
 from stepprobe.model.estimate import exact
 from stepprobe.model.evidence import Evidence
+from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report
 
 _LOCAL = "run"  # where the folder lies is the one field of a report that does not come from evidence
@@ -66,6 +67,31 @@ def run(
         derived = _derive(evidence, folder)
     except Exception as error:  # the script has run: its evidence and its exit code still count
         derived = _not_measured(evidence, folder, _tell(error))
+    problems += _write(folder, derived)
+    return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
+
+
+def ask(subject: Subject, probe: str, *, out: Path, name: str, argv: Sequence[str]) -> Result:
+    """Let a probe observe a subject that is not a running job, keep the evidence and report on it.
+
+    Args:
+        subject: What is observed.
+        probe: Name of the probe.
+        out: Folder of run folders.
+        name: What the run is called.
+        argv: The command that asked.
+
+    Raises:
+        UsageError: The subject does not exist, or the run folder cannot be made.
+        NotObserved: The subject cannot be observed here.
+    """
+    module = probes.load(probe)
+    evidence = module.measure(subject)
+    derived = module.derive(evidence)
+    folder = store.create(out, name, evidence, tuple(argv))
+    store.keep(folder, evidence.files)
+    problems = _seal(folder, evidence.status)
+    derived = msgspec.structs.replace(derived, run=_path(folder))
     problems += _write(folder, derived)
     return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
 
@@ -156,7 +182,11 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
         derived = probes.load(evidence.probe).derive(evidence)
     except NotObserved:
         return _not_measured(evidence, folder, stages.explain(evidence))
-    if derived.verdict == "not measured" and all(control.ok for control in derived.controls):
+    if (
+        evidence.command == "run"
+        and derived.verdict == "not measured"
+        and all(control.ok for control in derived.controls)
+    ):
         derived = msgspec.structs.replace(derived, headline=stages.explain(evidence))
     return msgspec.structs.replace(derived, run=_path(folder))
 

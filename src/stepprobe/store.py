@@ -91,6 +91,22 @@ def create(out: Path, name: str, evidence: Evidence, argv: tuple[str, ...]) -> P
     return folder
 
 
+def keep(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write evidence that was gathered outside the folder into it, before it is sealed.
+
+    Raises:
+        StepprobeError: A file cannot be written.
+    """
+    for name in files:
+        _check_name(name)
+
+    def write() -> None:
+        for name, content in files.items():
+            _replace(folder / name, content)
+
+    _keep(folder, write)
+
+
 def seal(folder: Path, status: str) -> None:
     """Hash all evidence of a folder and note how its subject ended. Sealing again changes nothing.
 
