@@ -9,6 +9,7 @@ lengths, and for random groups only ``E ceil(n / B)`` is needed. With ω a B-th 
 and for n binomial ``E ω^(j n) = (1 − p + p ω^j)^m``: B terms a length, whatever the size of the group.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -163,8 +164,6 @@ def known_small(known: Distribution, rows: int) -> "Floats":
 
 def _at_most(trials: int, chance: "Floats", most: int) -> "Floats":
     """Return P(binomial(trials, chance) <= most), by its terms."""
-    import math
-
     import numpy as np
 
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -198,6 +197,28 @@ def batch_longest(known: Distribution, size: int) -> tuple[float, float]:
     mean = float((np.diff(known.padded, prepend=0) * reach).sum())
     square = float((np.diff(known.padded.astype(float) ** 2, prepend=0) * reach).sum())
     return mean, max(0.0, square - mean * mean) ** 0.5
+
+
+def epoch_spread(known: Distribution, size: int) -> float:
+    """Return the standard deviation of the slots of an epoch in random order.
+
+    Each row is used once an epoch, so what a batch's longest owes to its rows one by one is the same in every epoch;
+    only the rest scatters (the first-order projection is taken out).
+    """
+    import numpy as np
+
+    if known.rows <= size:
+        return 0.0
+    _, spread = batch_longest(known, size)
+    steps = np.diff(known.padded, prepend=0).astype(float)
+    shorter = 1 - known.at_least / known.rows
+    beyond = steps * (1 - shorter ** (size - 1))
+    # expected longest, given that one row has this length: certain up to it, by the other rows above it
+    given = np.cumsum(steps) + beyond.sum() - np.cumsum(beyond)
+    share = known.counts / known.rows
+    centred = given - float((given * share).sum())
+    owed = size * float((centred**2 * share).sum())
+    return size * math.sqrt(max(0.0, spread**2 - owed) * (known.rows // size))
 
 
 def step_share(known: Distribution, size: int, group: int, ranks: int, *, neighbours: bool) -> "Floats":

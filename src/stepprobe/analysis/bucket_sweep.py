@@ -102,7 +102,9 @@ def _bucket(known: Distribution, options: Options, cost: Cost, size: int, drawn:
     formed = simulation.form(drawn, known, options.batch_size, group) if drawn else None
     waste = 1 - known.tokens / slots
     spread = 0.0
-    if formed and formed.padded:
+    if group <= options.batch_size:
+        spread = (1 - waste) * batching.epoch_spread(known, options.batch_size) / slots
+    elif formed and formed.padded:
         spread = (1 - waste) * formed.padded_spread / formed.padded * math.sqrt(group / known.rows)
     ratios = (1.0, 1.0, 1.0)
     own = min(max(size * options.batch_size, options.batch_size), known.rows)

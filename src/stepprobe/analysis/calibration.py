@@ -1,8 +1,8 @@
 """From a tokenised sample to the lengths of all rows: characters of every row, tokens of some, and how sure that is.
 
-Rows of one source and about the same size share the ratio of tokens to characters, so each row that was not tokenised
-is taken as the mixture of what the sampled rows of its class would give. The classes are cut by the characters of all
-rows, never by the sample, so every figure is a smooth function of the sample and the jackknife holds.
+Rows of one source and about the same size share how their tokens depart from a line over characters, so each row that
+was not tokenised is taken as the mixture of what the sampled rows of its class would give. The classes are cut by the
+characters of all rows, never by the sample, so every figure is a smooth function of the sample and the jackknife holds.
 """
 
 import math
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
+    Line = Callable[[Ints], Floats]
 
 GROUPS = 40
 """Parts of the sample that are left out in turn."""
@@ -138,14 +139,16 @@ def _imputed(lengths: Lengths) -> "tuple[list[tuple[int, Ints, Floats]], list[tu
     parts: list[tuple[int, Ints, Floats]] = []
     without: list[list[Floats]] = [[] for _ in range(GROUPS)]
     found: list[Ints] = []
-    for source, cells, donors in _classes(lengths):
-        ratios = donors[:, 2] / np.maximum(donors[:, 1], 1)
-        predicted = np.rint(np.outer(ratios, cells[:, 1])).astype(np.int64)
+    for source, cells, donors, line in _classes(lengths):
+        ratios = donors[:, 2] / line(donors[:, 1])
+        predicted = np.rint(np.outer(ratios, line(cells[:, 1]))).astype(np.int64)
         distinct, places = np.unique(predicted, return_inverse=True)
         places = places.reshape(predicted.shape)
         groups = np.random.default_rng(len(donors)).permutation(len(donors)) % GROUPS
         total = np.bincount(places.reshape(-1), np.tile(cells[:, 2], len(donors)), len(distinct))
         parts.append((source, distinct, total / len(donors)))
+        # the line took two more degrees of freedom than a mean does
+        lost = ((len(donors) - 1) / max(1, len(donors) - 3)) ** 0.5
         found.append(distinct)
         for group in range(GROUPS):
             out = np.flatnonzero(groups == group)
@@ -153,29 +156,45 @@ def _imputed(lengths: Lengths) -> "tuple[list[tuple[int, Ints, Floats]], list[tu
                 without[group].append(total / len(donors))
                 continue
             left = np.bincount(places[out].reshape(-1), np.tile(cells[:, 2], len(out)), len(distinct))
-            without[group].append((total - left) / (len(donors) - len(out)))
+            changed = (total - left) / (len(donors) - len(out)) - total / len(donors)
+            without[group].append(total / len(donors) + changed * lost)
     every, places_of = np.unique(np.concatenate(found), return_inverse=True)
     sums = [(every, np.bincount(places_of, np.concatenate(one), len(every)).astype(float)) for one in without]
     return parts, sums
 
 
-def _classes(lengths: Lengths) -> "Iterator[tuple[int, Ints, Ints]]":
-    """Yield (source, cells of characters, sampled rows that stand for them)."""
+def _line(drawn: "Ints") -> "Line":
+    """Return tokens as a straight line over characters: a template adds the same tokens to every row of a source."""
     import numpy as np
 
+    chars, tokens = np.maximum(drawn[:, 1], 1).astype(float), drawn[:, 2].astype(float)
+    weights = chars**-0.5  # the scatter of tokens grows with the length
+    design = np.column_stack((np.ones(len(chars)), chars))
+    (start, slope), *_ = np.linalg.lstsq(design * weights[:, None], tokens * weights, rcond=None)
+    if start < 0 or slope <= 0:
+        start, slope = 0.0, max(float(tokens.sum() / chars.sum()), 1e-6)
+    return lambda characters: np.maximum(start + slope * characters, 1e-6)
+
+
+def _classes(lengths: Lengths) -> "Iterator[tuple[int, Ints, Ints, Line]]":
+    """Yield (source, cells of characters, sampled rows that stand for them, tokens by characters)."""
+    import numpy as np
+
+    every = lengths.sample if len(lengths.sample) else lengths.longest
     for source in np.unique(lengths.chars[:, 0]):
         cells = lengths.chars[lengths.chars[:, 0] == source]
         drawn = lengths.sample[lengths.sample[:, 0] == source]
         if len(drawn) < FEWEST:
-            yield int(source), cells, lengths.sample if len(lengths.sample) else lengths.longest
+            yield int(source), cells, every, _line(every)
             continue
+        line = _line(drawn)
         reached = np.cumsum(cells[:, 2])
         cuts = max(1, len(drawn) // CLASS_ROWS)
         edges = cells[np.searchsorted(reached, reached[-1] * np.arange(1, cuts) / cuts), 1]
         of_cells, of_drawn = (np.searchsorted(edges, part[:, 1], side="left") for part in (cells, drawn))
         for place in np.unique(of_cells):
             near = drawn[of_drawn == place]
-            yield int(source), cells[of_cells == place], near if len(near) >= FEWEST else drawn
+            yield int(source), cells[of_cells == place], near if len(near) >= FEWEST else drawn, line
 
 
 def _labelled(lengths: Lengths) -> Estimate | None:

@@ -92,10 +92,8 @@ def waste_figure(known: Counts, seen: Cut, options: Options) -> Estimate:
     """Return the waste of a random epoch: exact mean; the interval holds one epoch in 95 % of all orders."""
     size, rows = options.batch_size, seen.known
     value = _smooth_waste(rows, size)
-    longest, spread = batching.batch_longest(rows, size)
-    batches = max(1, rows.rows // size)
-    left = max(0.0, 1 - size / rows.rows) ** 0.5
-    half = NORMAL * (1 - value) * spread / longest / batches**0.5 * left
+    slots = rows.tokens / (1 - value)
+    half = NORMAL * (1 - value) * batching.epoch_spread(rows, size) / slots
     method = "exact mean over random orders; the interval holds the waste of one epoch"
     if known.replicates:
         sampled = half_width(known, replicated_waste(known, options))

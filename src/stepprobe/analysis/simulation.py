@@ -60,7 +60,7 @@ class Formed:
     padded_error: float
     """Its standard error."""
     padded_spread: float
-    """Standard deviation of a group's slots."""
+    """Standard deviation of a group's slots beyond what its tokens explain: those are the same in every epoch."""
     composition: int
     """A checksum of which rows came together."""
     sources: "Mixing | None"
@@ -106,7 +106,7 @@ def form(drawn: Draw, known: "Distribution", size: int, group: int) -> Formed | 
         groups=groups,
         padded=float(padded.mean()),
         padded_error=float(padded.std(ddof=1) / groups**0.5),
-        padded_spread=float(padded.std(ddof=1)),
+        padded_spread=_residual_spread(padded, drawn.lengths[order].reshape(groups, -1)),
         composition=zlib.crc32(np.ascontiguousarray(order if group > size else np.sort(order, axis=1)).tobytes()),
         lag1=_lag1(tokens),
         weight_ratio=float(high / low) if low else float("inf"),
@@ -121,6 +121,17 @@ def sort_groups(ranks: "NDArray[np.uint16] | Ints") -> "NDArray[np.intp]":
     if ranks.dtype == np.uint16:
         return np.argsort(np.uint16(0xFFFF) - ranks, axis=1, kind="stable")
     return np.argsort(-ranks, axis=1, kind="stable")
+
+
+def _residual_spread(padded: "Floats", lengths: "Ints") -> float:
+    import numpy as np
+
+    explained = np.column_stack((np.ones(len(padded)), lengths.sum(axis=1), np.sqrt(lengths).sum(axis=1)))
+    if len(padded) < 2 * explained.shape[1]:
+        return float(padded.std(ddof=1))
+    fitted, *_ = np.linalg.lstsq(explained, padded, rcond=None)
+    rest = padded - explained @ fitted
+    return float(((rest**2).sum() / (len(padded) - explained.shape[1])) ** 0.5)
 
 
 def _lag1(tokens: "Floats") -> float:

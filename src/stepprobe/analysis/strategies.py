@@ -243,7 +243,12 @@ def strategy_table(found: list[Strategy], cost: Cost, ranks: int) -> Table:
 
 def config_table(found: list[Strategy]) -> Table:
     """Return the line to paste for each strategy and trainer."""
-    rows = tuple((one.name, *one.config) for one in found if any(one.config))
-    columns = tuple(Column(title=title) for title in ("strategy", *TRAINERS))
-    caption = "An empty cell: the trainer has no setting for it."
+    rows = tuple(
+        (one.name.partition(" (")[0], trainer, line)
+        for one in found
+        for trainer, line in zip(TRAINERS, one.config, strict=True)
+        if line
+    )
+    columns = tuple(Column(title=title) for title in ("strategy", "trainer", "line"))
+    caption = "A trainer that is not named beside a strategy has no setting for it."
     return Table(name="configuration", title="The line to set", columns=columns, rows=rows, caption=caption)

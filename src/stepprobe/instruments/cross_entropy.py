@@ -117,7 +117,7 @@ def _loss(
     whole.backward()
     assert states.grad is not None
     assert isinstance(logits, torch.Tensor)
-    return float(whole), float(states.grad.float().norm())
+    return float(whole.detach()), float(states.grad.float().norm())
 
 
 def _chunked(

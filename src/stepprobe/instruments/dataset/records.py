@@ -1,9 +1,8 @@
 """Records of any format as dictionaries or columns, in blocks."""
 
 import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -13,6 +12,9 @@ from stepprobe.instruments.dataset.stream import PARQUET, is_arrow_folder, lines
 
 if TYPE_CHECKING:
     import pyarrow
+
+Record = tuple[str, Mapping[str, Any]]
+"""A place, and what stands there."""
 
 BLOCK_ROWS = 8192
 ARROW_ROWS = 1 << 20
@@ -44,7 +46,7 @@ class Problems:
 class Rows:
     """Some records as dictionaries, each with its place."""
 
-    records: list[tuple[str, Mapping[str, Any]]]
+    records: list[Record]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Columns:
 Block = Rows | Columns
 
 
-def read(source: str, problems: Problems, block_rows: int = BLOCK_ROWS) -> Iterator[Block]:
+def read(source: str, problems: Problems, block_rows: int = BLOCK_ROWS) -> Generator[Block, None, None]:
     """Yield the records of one file, saved dataset or standard input.
 
     Raises:
@@ -69,23 +71,30 @@ def read(source: str, problems: Problems, block_rows: int = BLOCK_ROWS) -> Itera
     if is_arrow_folder(path):
         yield from _saved_dataset(path)
         return
-    stream = open_stream(source)
-    head = stream.peek(4096) if isinstance(stream, io.BufferedReader) else b""
-    if head[:4] == PARQUET:
-        yield from _parquet(source)
-    elif head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{":
-        yield from _blocks(_json_lines(source, stream, problems), block_rows)
-    elif head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"[":
-        yield from _blocks(_json_list(source, stream), block_rows)
-    elif path.suffix == ".txt" or ".txt." in path.name:
-        yield from _blocks(_text_lines(source, stream, problems), block_rows)
-    elif _is_binary(head):
+    with open_stream(source) as stream:
+        head = stream.peek(4096)
+        if head[:4] != PARQUET:
+            yield from _blocks(_records(source, stream, head, problems), block_rows)
+            return
+    yield from _parquet(source)
+
+
+def _records(source: str, stream: IO[bytes], head: bytes, problems: Problems) -> Iterator[Record]:
+    """Yield the records of text, by what it begins with."""
+    first = head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1]
+    if first == b"{":
+        return _json_lines(source, stream, problems)
+    if first == b"[":
+        return _json_list(source, stream)
+    name = Path(source).name
+    if name.endswith(".txt") or ".txt." in name:
+        return _text_lines(source, stream, problems)
+    if b"\0" in head or head[:6] == b"ARROW1":
         raise NotObserved(f"{source} is no JSONL, JSON, CSV, Parquet, text or saved dataset; convert it to one of them")
-    else:
-        yield from _blocks(_csv(source, stream, problems), block_rows)
+    return _csv(source, stream, problems)
 
 
-def from_dataset(dataset: Any, block_rows: int = ARROW_ROWS) -> Iterator[Block]:  # noqa: ANN401 - the user's object
+def from_dataset(dataset: Any, block_rows: int = ARROW_ROWS) -> Generator[Block, None, None]:  # noqa: ANN401 - the user's object
     """Yield the records of a ``datasets.Dataset`` (or anything that iterates over dictionaries)."""
     if hasattr(dataset, "with_format") and hasattr(dataset, "num_rows"):
         for batch in dataset.with_format("arrow").iter(batch_size=block_rows):
@@ -95,8 +104,8 @@ def from_dataset(dataset: Any, block_rows: int = ARROW_ROWS) -> Iterator[Block]:
     yield from _blocks(((f"row {number}", record) for number, record in enumerate(dataset, 1)), BLOCK_ROWS)
 
 
-def _blocks(records: Iterable[tuple[str, Mapping[str, Any]]], block_rows: int) -> Iterator[Rows]:
-    block: list[tuple[str, Mapping[str, Any]]] = []
+def _blocks(records: Iterable[Record], block_rows: int) -> Iterator[Rows]:
+    block: list[Record] = []
     for record in records:
         block.append(record)
         if len(block) >= block_rows:
@@ -106,11 +115,7 @@ def _blocks(records: Iterable[tuple[str, Mapping[str, Any]]], block_rows: int) -
         yield Rows(block)
 
 
-def _is_binary(head: bytes) -> bool:
-    return b"\0" in head or head[:6] == b"ARROW1"
-
-
-def _json_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[Record]:
     import msgspec
 
     decoder = msgspec.json.Decoder()
@@ -127,7 +132,7 @@ def _json_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[
             problems.add(place, f"a JSON {type(record).__name__} where an object is due")
 
 
-def _json_list(source: str, stream: IO[bytes]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_list(source: str, stream: IO[bytes]) -> Iterator[Record]:
     try:
         held = json.loads(stream.read())
     except (ValueError, RecursionError) as error:
@@ -140,7 +145,7 @@ def _json_list(source: str, stream: IO[bytes]) -> Iterator[tuple[str, Mapping[st
         yield f"{source}, entry {number}", record
 
 
-def _text_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _text_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[Record]:
     for number, line in lines(source, stream):
         try:
             yield f"{source}:{number}", {"text": line.decode().rstrip("\r\n")}
@@ -148,10 +153,12 @@ def _text_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[
             problems.add(f"{source}:{number}", f"not UTF-8 ({error.reason} at byte {error.start})")
 
 
-def _csv(source: str, stream: IO[bytes], problems: Problems) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _csv(source: str, stream: IO[bytes], problems: Problems) -> Iterator[Record]:
     """Yield the rows of a CSV: with a header by its names, without one a single column of lengths."""
     numbered = lines(source, stream)
-    first_number, first = next(numbered)
+    first_number, first = next(numbered, (0, b""))
+    if not first_number:
+        return
     header = _cells(first)
     if len(header) > 1 and all(_is_number(cell) for cell in header):
         raise NotObserved(
@@ -201,11 +208,11 @@ def _parquet(source: str) -> Iterator[Block]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(source)
-        if not file.metadata.num_rows:
-            raise NotObserved(f"{source} holds no row; name a dataset with rows")
-        for batch in file.iter_batches(batch_size=ARROW_ROWS, columns=_short_columns(file.schema_arrow)):
-            yield Columns(source, batch)
+        with parquet.ParquetFile(source) as file:
+            if not file.metadata.num_rows:
+                raise NotObserved(f"{source} holds no row; name a dataset with rows")
+            for batch in file.iter_batches(batch_size=ARROW_ROWS, columns=_short_columns(file.schema_arrow)):
+                yield Columns(source, batch)
     except (arrow.ArrowInvalid, OSError) as error:
         raise NotObserved(
             f"{source} is cut short or damaged ({str(error).splitlines()[0]}); copy or download it again"

@@ -5,6 +5,7 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
@@ -18,33 +19,35 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
 
-def open_stream(source: str) -> IO[bytes]:
+@contextmanager
+def open_stream(source: str) -> Iterator[io.BufferedReader]:
     """Open a file or ``-`` for reading, decompressed, its first bytes still unread.
 
     Raises:
         UsageError: It cannot be opened.
         NotObserved: It is empty, or is text of 16 bits.
     """
-    raw = _open(source)
-    head = raw.peek(4)[:4]
-    if head.startswith(_GZIP):
-        raw = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw)))
-    elif head.startswith(_ZSTD):
-        raw = _zstd(source, raw)
-    head = guarded(source, lambda: raw.peek(4)[:4])
-    if not head:
-        raise NotObserved(f"{source} is empty: it holds no row; name a dataset with rows")
-    if head.startswith(_WIDE):
-        raise NotObserved(f"{source} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {source}")
-    return raw
+    with ExitStack() as opened:
+        raw = _open(source, opened)
+        head = raw.peek(4)[:4]
+        if head.startswith(_GZIP):
+            unpacked = opened.enter_context(gzip.GzipFile(fileobj=raw))
+            raw = opened.enter_context(io.BufferedReader(cast(io.RawIOBase, unpacked)))
+        elif head.startswith(_ZSTD):
+            raw = opened.enter_context(_zstd(source, raw))
+        head = guarded(source, lambda: raw.peek(4)[:4])
+        if not head:
+            raise NotObserved(f"{source} is empty: it holds no row; name a dataset with rows")
+        if head.startswith(_WIDE):
+            raise NotObserved(f"{source} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {source}")
+        yield raw
 
 
-def _open(source: str) -> io.BufferedReader:
+def _open(source: str, opened: ExitStack) -> io.BufferedReader:
     if source == STANDARD_INPUT:
-        stream = sys.stdin.buffer
-        return cast(io.BufferedReader, stream if hasattr(stream, "peek") else io.BufferedReader(stream))
+        return cast(io.BufferedReader, sys.stdin.buffer)
     try:
-        return open(source, "rb")
+        return opened.enter_context(open(source, "rb"))
     except OSError as error:
         raise UsageError(
             f"cannot read {source}: {error.strerror}; name a file, a folder or - for standard input"

@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,9 +128,10 @@ def _count_one(task: tuple[Any, str, Settings, int]) -> Count:
     return count
 
 
-def _add_all(count: Count, blocks: Iterable[Block], origin: str) -> None:
-    for block in blocks:
-        count.add(block, origin)
+def _add_all(count: Count, blocks: Generator[Block, None, None], origin: str) -> None:
+    with closing(blocks):
+        for block in blocks:
+            count.add(block, origin)
 
 
 def _origins(files: Sequence[Any]) -> list[str]:
