@@ -20,7 +20,10 @@ BOOKED = {
 }
 SWALLOWED = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
 MASKS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
-SETTINGS = ("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers")
+SETTINGS = (
+    *("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers"),
+    *("packing", "group_by_length", "train_sampling_strategy", "per_device_train_batch_size"),
+)
 
 
 def attach_trainer(observer: Observer, trainer: ModuleType) -> None:

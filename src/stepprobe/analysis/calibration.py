@@ -205,7 +205,7 @@ def _labelled(lengths: Lengths) -> Estimate | None:
         tokens, labelled = (lengths.sample[:, column].astype(float) for column in (2, 3))
         if not tokens.sum():
             return None
-        ratio = labelled.sum() / tokens.sum()
+        ratio = float(labelled.sum() / tokens.sum())
         error = float(np.sqrt(((labelled - ratio * tokens) ** 2).sum()) / tokens.sum())
         half = t_quantile(0.975, max(1, len(tokens) - 1)) * error
         low, high = max(0.0, ratio - half), min(1.0, ratio + half)

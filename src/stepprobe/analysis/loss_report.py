@@ -61,8 +61,10 @@ def measured_controls(measured: Mapping[str, Any] | None) -> tuple[Control, ...]
     found.append(_control("ce.gradient", norms[0], max(norms, key=lambda one: abs(one - norms[0])), 1e-3))
     made = _fit(measured)
     if made:
-        middle = sorted(measured["points"])[len(measured["points"]) // 2]
-        found.append(_control("ce.third_point_s", middle[1], made.time(int(measured["rows"]), middle[0]), TIME_ERROR))
+        rows = int(measured["rows"])
+        between = sorted(measured["points"])[1:-1]
+        chunk, seconds, _ = max(between, key=lambda one: abs(made.time(rows, one[0]) / one[1] - 1))
+        found.append(_control("ce.third_point_s", seconds, made.time(rows, chunk), TIME_ERROR))
     if plain := measured.get("plain_peak_bytes"):
         logits = int(measured["rows"]) * int(measured["vocabulary"])
         predicted = logits * chunks.BYTES_PER_LOGIT[str(measured["dtype"])][0]

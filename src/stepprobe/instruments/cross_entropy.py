@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 EVIDENCE = "ce.json"
 ROWS = 256
-CHUNKS = (16, 32, 64, 256)
-"""Chunk sizes that are run; below 16 rows the shape of the product, not the chunk, decides the time."""
+CHUNKS = (32, 64, 128, 256)
+"""Chunk sizes that are run; in smaller ones the shape of the product, not the chunk, decides the time."""
 REPEATS = 3
 
 

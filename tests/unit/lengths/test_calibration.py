@@ -1,5 +1,7 @@
 """From a sample to the whole: exact where all is known, and an interval that means what it says."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from stepprobe.analysis.batch_options import Options, cut
 from stepprobe.analysis.calibration import Counts, counts
 from stepprobe.model.lengths import About, build
 from stepprobe.probes import padding
+from stepprobe.report.json import render
 from tests.fakes.lengths import cells_of
 
 ROWS, SAMPLED, LONGEST, DRAWS = 6000, 600, 60, 400
@@ -118,4 +121,5 @@ def test_a_report_says_that_it_was_estimated():
     files = encode(sampled(population(), 3))
     report = padding.derive(Evidence(probe="padding", command="padding", subject="", environment={}, files=files))
     assert any("tokenised" in note and "--full" in note for note in report.notes)
+    assert 0 < json.loads(render(report))["figures"]["padding.labelled_share"]["value"] <= 1
     assert report.figures["padding.tokens_total"].low < report.figures["padding.tokens_total"].high
