@@ -5,9 +5,9 @@ import os
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
-from stepprobe.instruments.attach.budget import Budget
+from stepprobe.instruments.attach.budget import Budget, launched_as
 from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, Books, StackClock
 from stepprobe.instruments.attach.journal import Journal
 from stepprobe.instruments.attach.patches import Gate, Patches
@@ -20,6 +20,15 @@ FORWARD = INDEX["forward"]
 FORWARD_OTHER = INDEX["forward.other"]
 
 
+class Limit(NamedTuple):
+    """After how many steps to end the job."""
+
+    steps: int
+    """Steps that were asked for."""
+    warmup: int
+    """Steps before them that a warm-up may take."""
+
+
 class Observer:
     """The state of the observation of one training process.
 
@@ -28,7 +37,7 @@ class Observer:
     caused them.
     """
 
-    def __init__(self, folder: str, limit: int | None, clock: StackClock | None = None) -> None:
+    def __init__(self, folder: str, limit: Limit | None, clock: StackClock | None = None) -> None:
         self.clock = clock or StackClock()
         self.gate = Gate()
         self.patches = Patches()
@@ -50,6 +59,8 @@ class Observer:
         """What a piece of the forward pass without a name of its own is booked to, in this step."""
         self.part: Callable[[str], Callable[[Any], Any]] = lambda _: lambda function: function
         """Decorator that books a function as a part of the forward pass; PyTorch's adapter puts the real one here."""
+        self.unwind: Callable[[], None] = lambda: None
+        """Called where no forward can be under way: an interrupt that the script caught ran no hook behind it."""
         self.batch_loaded: Callable[[Any], None] = lambda _: None
         """Called with each batch that a loader gave."""
         self.tell: Callable[[str], None] = lambda _: None
@@ -88,12 +99,14 @@ class Observer:
             self._trains_in_eval = True
             self.training_resumed()
         if self.gate.open and get_ident() == self.clock.owner:
+            if not self.backward_depth:
+                self.unwind()
             self._optimizer_depth = self.clock.push(OPTIMIZER)
 
     def optimizer_ended(self) -> None:
         """An optimizer step has ended."""
         self.optimizer_steps += 1
-        if self._optimizer_depth:
+        if self._optimizer_depth and get_ident() == self.clock.owner:
             self.clock.pop_to(self._optimizer_depth)
             self._optimizer_depth = 0
         if self.gate.open:
@@ -179,8 +192,11 @@ class Observer:
     def _open(self) -> None:
         self.tell("step")
         for begin in self.on_begin:
-            begin()
-        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+            try:
+                begin()
+            except Exception as error:  # no thread is to be had, or the costs cannot be measured: steps still can
+                self.note(f"the observation began without a part of it: {type(error).__name__}: {error}")
+        rank, world_size = launched_as("RANK", 0), max(1, launched_as("WORLD_SIZE", 1))
         self.journal.begin(rank, world_size, self.budget.header(rank, world_size))
 
     def _begin(self) -> None:
@@ -209,8 +225,8 @@ class Observer:
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index))
         self._own_ns = time.perf_counter_ns() - books.end_wall
-        if self._limit is not None and self._index >= self._limit and end == "boundary":
-            self._stop()
+        if self._limit is not None and self._index >= sum(self._limit) and end == "boundary":
+            self._stop(self._limit)
 
     def _write_step(self, books: Books, end: str) -> None:
         accounts = {}
@@ -248,10 +264,11 @@ class Observer:
             for tell in self.on_detail:
                 tell(detail)
 
-    def _stop(self) -> None:
+    def _stop(self, limit: Limit) -> None:
         self.close()
         self.running = self.gate.open = False
         self._suspended = True
+        said = f"stepprobe: ended the script after {limit.steps} steps, as asked, and {limit.warmup} to warm up\n"
         with contextlib.suppress(OSError):
-            os.write(2, f"stepprobe: {self._index} steps measured, as asked; the script ends here\n".encode())
+            os.write(2, said.encode())
         raise SystemExit(0)
