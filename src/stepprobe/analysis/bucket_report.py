@@ -1,5 +1,6 @@
 """The report of ``stepprobe bucket``: figures, tables and charts of the sweep, of packing, and of all ways together."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis import packs
@@ -25,12 +26,7 @@ def bucket_figures(seen: Cut, sweep: Sweep, sampled: float) -> dict[str, Estimat
     best = sweep.best
     figures = {
         "bucket.best_k": exact(best.size, "count", rows, "smallest bucket within 2 % of the lowest predicted time"),
-        "bucket.best_speedup": exact(
-            _time(sweep.buckets[0]) / _time(best),
-            "1",
-            rows,
-            "predicted time of the random order over the best bucket's",
-        ),
+        "bucket.best_speedup": _speedup(sweep.buckets[0], best, rows, sampled),
     }
     for one in sweep.buckets:
         figures[f"bucket.waste_share.k{one.size}"] = _waste(one, rows, sampled)
@@ -49,6 +45,15 @@ def bucket_figures(seen: Cut, sweep: Sweep, sampled: float) -> dict[str, Estimat
 
 def _time(bucket: Bucket) -> float:
     return bucket.cost * bucket.slowest
+
+
+def _speedup(first: Bucket, best: Bucket, rows: int, sampled: float) -> Estimate:
+    """Return predicted time of the random order over that of a bucket; both scatter as their waste does."""
+    value = _time(first) / _time(best)
+    errors = [math.hypot(NORMAL * one.spread, sampled) / (1 - one.waste) for one in (first, best)]
+    half = value * math.hypot(*errors) if best is not first else 0.0
+    method = "predicted time of the random order over the best bucket's; the interval holds one epoch of each"
+    return Estimate(value=value, unit="1", low=max(0.0, value - half), high=value + half, n=rows, method=method)
 
 
 def _waste(bucket: Bucket, rows: int, sampled: float) -> Estimate:
@@ -188,8 +193,13 @@ def _ways(found: Sequence[Strategy]) -> Chart:
     )
 
 
-def notes(sweep: Sweep, packed: Packs, seen: Cut) -> Iterator[str]:
+def notes(sweep: Sweep, packed: Packs, seen: Cut, options: Options) -> Iterator[str]:
     """Say what was refused, sampled or left out."""
+    if options.ranks > 1 and options.accumulation > 1:
+        yield (
+            "The slowest rank is taken batch by batch; ranks that wait only once a step, after "
+            f"{options.accumulation} batches, lose less: the straggler factor is an upper bound."
+        )
     if not sweep.varied:
         yield f"The sweep varied nothing: {sweep.reason}. No bucket size is better than another."
     formed = [one for one in sweep.buckets if one.formed]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SIZES = (1, 2, 4, 8, 16, 32, 50, 64, 128, 256, 512, 1024)
 """Bucket sizes k, in batches of one optimizer step each; 50 is what the HF Trainer uses."""
+SHIPPED = 50
+"""Batches that the HF Trainer sorts together."""
 NEAR_BEST = 0.02
 """The best bucket is the smallest one whose cost is within this of the lowest."""
 ERRORS = 4
@@ -65,6 +67,8 @@ class Sweep:
 
     buckets: tuple[Bucket, ...]
     full_sort: Bucket
+    shipped: Bucket
+    """What the HF Trainer's group_by_length does: its group counts the batches of one rank."""
     faults: tuple[str, ...]
     """Guards that failed: the instrument is broken."""
     varied: bool
@@ -89,12 +93,19 @@ def sweep(cut: Cut, options: Options, cost: Cost, sizes: Sequence[int] = SIZES) 
     lowest, highest = min(one.cost for one in (*buckets, full)), max(one.cost for one in (*buckets, full))
     varied = highest - lowest > VARIED * lowest
     faults = tuple(_faults(known, options, buckets, full, varied))
-    return Sweep(buckets, full, faults, varied, "" if varied else _why_not(cut, options))
+    shipped = _bucket(known, options, cost, 0, drawn, shipped_group(known.rows, options))
+    return Sweep(buckets, full, shipped, faults, varied, "" if varied else _why_not(cut, options))
 
 
-def _bucket(known: Distribution, options: Options, cost: Cost, size: int, drawn: Draw | None) -> Bucket:
+def shipped_group(rows: int, options: Options) -> int:
+    """Return the rows of a sorted group of the HF Trainer: 50 batches, or a quarter of a small dataset."""
+    batch = options.batch_size * options.accumulation
+    return max(1, min(rows // (4 * batch), SHIPPED)) * batch
+
+
+def _bucket(known: Distribution, options: Options, cost: Cost, size: int, drawn: Draw | None, group: int = 0) -> Bucket:
     # k = 1 is the random order itself: a batch is then a group
-    group = options.batch_size if size == 1 else size * options.step_rows
+    group = group or (options.batch_size if size == 1 else size * options.step_rows)
     reaching = batching.rows_at_least(known, options.batch_size, group)
     slots, squares = batching.padded_tokens(known, reaching), batching.padded_squares(known, reaching)
     batches = math.ceil(known.rows / options.batch_size)

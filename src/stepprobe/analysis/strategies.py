@@ -12,7 +12,12 @@ from stepprobe.analysis.packs import Packs
 from stepprobe.model.report import Column, Table
 
 TRAINERS = ("HF Trainer", "TRL SFTTrainer", "Axolotl", "LLaMA-Factory")
-HF_BUCKET = 50
+GROUPED = (
+    'train_sampling_strategy="group_by_length"',
+    'train_sampling_strategy="group_by_length"',
+    "group_by_length: true",
+    "group_by_length: true",
+)
 
 
 @dataclass(frozen=True)
@@ -78,28 +83,24 @@ def _padded(cut: Cut, options: Options, cost: Cost, sweep: Sweep) -> Iterator[St
         lost=cut.truncated_share,
         config=('padding="max_length" in the tokenizer call', "", "pad_to_sequence_len: true", ""),
     )
-    names = {random.size: "random order", HF_BUCKET: "bucket of 50 (group by length)"}
-    wanted = {random.size, sweep.best.size, HF_BUCKET, 8}
+    yield _bucketed(cut, options, random, "random order", _random_lines(limit))
     for bucket in sweep.buckets:
-        if bucket.size in wanted:
-            name = names.get(bucket.size, f"bucket of {bucket.size}")
-            yield _bucketed(cut, options, bucket, name, _bucket_lines(bucket, random, limit))
+        if bucket.size in {sweep.best.size, 8} - {random.size}:
+            yield _bucketed(cut, options, bucket, f"bucket of {bucket.size}", _bucket_lines(bucket, options))
+    name = f"group by length (as shipped: {sweep.shipped.group:,} rows)"
+    yield _bucketed(cut, options, sweep.shipped, name, GROUPED)
     full = sweep.full_sort
     yield _bucketed(cut, options, full, "full sort", ("a sorted dataset and a sequential sampler", "", "", ""))
     yield _budget(cut, options, cost)
 
 
-def _bucket_lines(bucket: Bucket, random: Bucket, limit: str) -> tuple[str, str, str, str]:
-    if bucket.size == random.size:
-        return "the default", limit or "the default", "sample_packing: false", "packing: false"
-    if bucket.size == HF_BUCKET:
-        return (
-            'train_sampling_strategy="group_by_length"',
-            'train_sampling_strategy="group_by_length"',
-            "group_by_length: true",
-            "group_by_length: true",
-        )
-    sampler = f"get_length_grouped_indices(lengths, batch_size, mega_batch_mult={bucket.size})"
+def _random_lines(limit: str) -> tuple[str, str, str, str]:
+    return "the default", limit or "the default", "sample_packing: false", "packing: false"
+
+
+def _bucket_lines(bucket: Bucket, options: Options) -> tuple[str, str, str, str]:
+    times = bucket.group // options.batch_size
+    sampler = f"get_length_grouped_indices(lengths, {options.batch_size}, mega_batch_mult={times}) as the sampler"
     return sampler, sampler, "", ""
 
 

@@ -82,7 +82,7 @@ def derive(evidence: Evidence) -> Report:
         charts=bucket_report.charts(seen.sweep, found),
         notes=(
             *padding_report.notes(seen.about, seen.cut, seen.known),
-            *bucket_report.notes(seen.sweep, seen.packed, seen.cut),
+            *bucket_report.notes(seen.sweep, seen.packed, seen.cut, seen.options),
         ),
         environment=dict(evidence.environment),
     )

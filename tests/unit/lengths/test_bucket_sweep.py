@@ -103,6 +103,13 @@ def test_the_trap_of_several_ranks(mix):
     assert gain(one, one.cost, one.slowest) > 1.5 * gain(one, one.cost, one.slowest_single)
 
 
+def test_the_shipped_group_counts_the_batches_of_one_rank(mix):
+    one, eight = swept(*mix).shipped, swept(*mix, ranks=8).shipped
+    assert one.group == eight.group == 400
+    assert one.waste == pytest.approx(eight.waste)
+    assert swept([3, 5] * 60).shipped.group == 24
+
+
 def test_sources_that_go_with_length_cost_diversity(mix):
     lengths, kinds = mix
     found = {one.size: one.mixing for one in swept(lengths, kinds).buckets}
