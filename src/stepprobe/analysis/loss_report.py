@@ -67,7 +67,9 @@ def measured_controls(measured: Mapping[str, Any] | None) -> tuple[Control, ...]
         found.append(_control("ce.third_point_s", seconds, made.time(rows, chunk), TIME_ERROR))
     if plain := measured.get("plain_peak_bytes"):
         logits = int(measured["rows"]) * int(measured["vocabulary"])
-        predicted = logits * chunks.BYTES_PER_LOGIT[str(measured["dtype"])][0]
+        dtype, item = str(measured["dtype"]), chunks.ITEM[str(measured["dtype"])]
+        of_head = item * int(measured["vocabulary"]) * int(measured["hidden"]) if measured["trained_head"] else 0
+        predicted = max(logits * chunks.BYTES_PER_LOGIT[dtype][0], logits * 2 * item + of_head)
         found.append(_control("ce.peak_bytes", float(plain), predicted, PEAK_ERROR))
     return tuple(found)
 

@@ -91,7 +91,7 @@ def test_damaged_measurements_are_refused():
 def measured(**changes):
     points = [{"chunk": chunk, "cpu_s": 256 / chunk * 0.07 + 256 * 0.004, "peak_bytes": 1.0} for chunk in (16, 64, 256)]
     held = {
-        **{"vocabulary": 1000, "hidden": 8, "rows": 256, "dtype": "bf16", "points": points},
+        **{"vocabulary": 1000, "hidden": 8, "rows": 256, "dtype": "bf16", "trained_head": True, "points": points},
         **{"plain_peak_bytes": 256 * 1000 * 14.5, "losses": [7.0, 7.0, 7.0], "gradients": [1.0, 1.0, 1.0]},
     }
     return json.dumps(held | changes).encode()
