@@ -17,7 +17,7 @@ CE = "ce.json"
 """Evidence file: chunk sizes that were really run."""
 
 BYTES_PER_LOGIT = {"bf16": (14.4, 14.0, 14.6), "fp32": (16.4, 16.0, 16.6)}
-"""(usual, by the count of buffers, most) of the unfused path; ``padding DATA --model M --measure-loss`` measures them."""
+"""(usual, by the count of buffers, most) of the unfused path, as ``padding --measure-loss`` measures them."""
 CHUNK_BYTES = {"bf16": 6.0, "fp32": 4.0}
 """The same of a chunk: fp32 logits, turned into their gradient in place, and in bf16 a copy for the product."""
 ITEM = {"bf16": 2, "fp32": 4}
