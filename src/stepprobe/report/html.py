@@ -30,7 +30,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     zero: float
     start: float
     length: float
-    point: float
+    point: float | None
+    """None where only the ends are known."""
 
 
 def render(report: Report) -> str:
@@ -75,17 +76,13 @@ def _environment() -> "Environment":
         keep_trailing_newline=True,
     )
     environment.globals["drawn_svg"] = Markup
+    environment.filters["unbroken"] = lambda text: visible(text).replace(" · ", f"{numbers.NBSP}· ")
     return environment
 
 
 def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
     """Return the drawn charts, and a note for what could not be drawn."""
     wanted = [(chart.title, chart.caption, charts.spec(chart)) for chart in report.charts if chart.values]
-    if report.ledger:
-        caption = (
-            "Whiskers are 95 % intervals. Time off the CPU is told apart where it is a fifth of the account or more."
-        )
-        wanted.insert(0, ("The step, account by account", caption, charts.ledger_spec(report)))
     if not wanted:
         return (), ()
     try:
@@ -129,7 +126,7 @@ def _track(estimate: Estimate | None, scale: tuple[float, float]) -> Track | Non
         zero=-left * per_ms,
         start=((low or 0.0) - left) * per_ms,
         length=((high or 0.0) - (low or 0.0)) * per_ms,
-        point=(estimate.value - left) * per_ms,
+        point=None if estimate.bound else (estimate.value - left) * per_ms,
     )
 
 

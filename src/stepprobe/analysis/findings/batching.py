@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from stepprobe.analysis.findings.view import View, up_to
+from stepprobe.analysis.findings.view import View, scaled, up_to
 from stepprobe.analysis.tokens import observed
 from stepprobe.model.accounts import BACKWARD, FORWARD
-from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
 COMPUTE = (*FORWARD, "recompute", *BACKWARD)
@@ -48,8 +47,8 @@ def _ignored(view: View, most: float, kind: str, asked: str, action: str) -> Ite
     share = 1 - process.counter("real").value / slots
     if share <= most or rows == 1:
         return
-    compute: Estimate = view.account(*COMPUTE)
-    cost = up_to((share - most) * compute.value, compute.n, "padding beyond what it leaves when it works")
+    beyond = scaled(view.account(*COMPUTE), share - most, "")
+    cost = up_to(beyond, "padding beyond what it leaves when it works")
     yield Finding(
         kind=kind,
         title=f"{asked}, but {share:.0%} of the slots that were collated are padding: it did not happen.",
