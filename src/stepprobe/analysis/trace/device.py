@@ -1,0 +1,167 @@
+"""The device ledger: unions of what the device did, and why it stood still, inside each step of the host."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stepprobe.analysis.trace.causes import Host, queued
+from stepprobe.analysis.trace.cover import Cover, empty
+from stepprobe.analysis.trace.joining import CARRIED, NOTHING, Join
+from stepprobe.analysis.trace.steps import OUTSIDE, Steps
+from stepprobe.analysis.trace.validity import is_copy
+from stepprobe.errors import LedgerError
+from stepprobe.model.device import BUSY, DEVICE_ACCOUNTS
+from stepprobe.model.trace import Columns
+
+if TYPE_CHECKING:
+    from stepprobe.model.trace import Ints, Mask
+
+
+class DeviceStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step on one device, in ns.
+
+    Raises:
+        LedgerError: Its accounts do not sum to its wall time.
+    """
+
+    step: str
+    device: str
+    wall_ns: int
+    accounts_ns: dict[str, int]
+    launched_ns: int
+    """Union of the rows that this step launched, whenever they ran."""
+    communication_ns: int
+    """Union of communication in the step."""
+    hidden_ns: int
+    """Part of it that compute runs beside."""
+    head_ns: int
+    """From the step's start to the first row in it."""
+    tail_ns: int
+    """From the last row that the step launched to the step's end; negative: the device ran on after it."""
+
+    def __post_init__(self) -> None:
+        wrong = self.wall_ns - sum(self.accounts_ns.values())
+        if wrong or min(self.accounts_ns.values(), default=0) < 0:
+            raise LedgerError(f"{self.step} on device {self.device} does not close: {wrong} ns of {self.wall_ns} ns")
+
+
+class DeviceRows(msgspec.Struct, frozen=True):
+    """The rows of one device and their step; arrays run alike."""
+
+    name: str
+    at: "Ints"
+    """Places in the columns."""
+    starts: "Ints"
+    ends: "Ints"
+    launches: "Ints"
+    """Start of the launch call; NOTHING where there is none."""
+    steps: "Ints"
+    """Step that launched it, or OUTSIDE."""
+    kinds: "dict[str, Mask]"
+    """For each account of ``BUSY``: which rows it holds."""
+
+    def cover(self, account: str) -> Cover:
+        """Return the union of the rows of one account."""
+        rows = self.kinds[account]
+        return Cover(self.starts[rows], self.ends[rows])
+
+
+def devices(columns: Columns, joined: Join, steps: Steps, communicates: "Mask") -> Iterator[DeviceRows]:
+    """Yield the rows of each device.
+
+    Args:
+        columns: The trace.
+        joined: Its device rows and who launched them.
+        steps: Its steps.
+        communicates: For each device row whether it is communication.
+    """
+    import numpy as np
+
+    label = [thread[0] for thread in columns.header.threads]
+    numbers = {name: number for number, name in enumerate(sorted(set(label), key=_natural))}
+    device_of = np.array([numbers[name] for name in label], "<i4")[columns.thread[joined.device]]
+    launched = np.where(joined.launch == NOTHING, NOTHING, columns.start[joined.launch])
+    step = np.where(joined.launch == NOTHING, OUTSIDE, steps.at(launched))
+    carried = joined.outcome == CARRIED
+    copies = is_copy(columns.kind[joined.device])
+    kinds = {
+        "compute": ~copies & ~communicates & ~carried,
+        "communication": communicates & ~carried,
+        "copy": copies & ~carried,
+        "carried_over": carried,
+    }
+    for name, number in numbers.items():
+        mine = np.flatnonzero(device_of == number)
+        if len(mine):
+            at = joined.device[mine]
+            starts = columns.start[at]
+            parts = {account: rows[mine] for account, rows in kinds.items()}
+            yield DeviceRows(
+                name, at, starts, starts + columns.duration[at], launched[mine], step[mine], parts
+            )
+
+
+def ledgers(rows: DeviceRows, steps: Steps, host: Host) -> list[DeviceStep]:
+    """Return the ledger of each step on one device."""
+    import numpy as np
+
+    starts, ends = steps.starts, steps.ends
+    covers = [rows.cover(account) for account in BUSY]
+    busy, spent = _layers(covers, starts, ends)
+    causes = [("idle.queued", queued(rows.starts, rows.launches, busy)), *host.states()]
+    accounts = dict(zip(BUSY, spent, strict=True))
+    reached = busy
+    for account, cover in causes:
+        wider = reached | cover
+        accounts[account] = wider.within(starts, ends) - reached.within(starts, ends)
+        reached = wider
+    accounts["idle.python"] = ends - starts - reached.within(starts, ends)
+    both = covers[0].within(starts, ends) + covers[1].within(starts, ends)
+    hidden = both - (covers[0] | covers[1]).within(starts, ends)
+    head = _head(busy, starts, ends)
+    by_launch = [_launched(rows, step) for step in range(len(starts))]
+    return [
+        DeviceStep(
+            step=steps.names[step],
+            device=rows.name,
+            wall_ns=int(ends[step] - starts[step]),
+            accounts_ns={account: int(accounts[account][step]) for account in DEVICE_ACCOUNTS},
+            launched_ns=by_launch[step][0],
+            communication_ns=int(covers[1].within(starts, ends)[step]),
+            hidden_ns=int(hidden[step]),
+            head_ns=int(head[step]),
+            tail_ns=int(ends[step] - (by_launch[step][1] if by_launch[step][0] else np.int64(starts[step]))),
+        )
+        for step in range(len(starts))
+    ]
+
+
+def _layers(covers: list[Cover], starts: "Ints", ends: "Ints") -> "tuple[Cover, list[Ints]]":
+    """Return the union of all covers, and what each adds to those before it in every window."""
+    reached, spent = empty(), []
+    for cover in covers:
+        wider = reached | cover
+        spent.append(wider.within(starts, ends) - reached.within(starts, ends))
+        reached = wider
+    return reached, spent
+
+
+def _head(busy: Cover, starts: "Ints", ends: "Ints") -> "Ints":
+    import numpy as np
+
+    if not len(busy.starts):
+        return ends - starts
+    following = np.minimum(np.searchsorted(busy.ends, starts, "right"), len(busy.starts) - 1)
+    first = np.where(busy.ends[following] > starts, busy.starts[following], ends)
+    return np.clip(first, starts, ends) - starts
+
+
+def _launched(rows: DeviceRows, step: int) -> tuple[int, int]:
+    """Return the union of what a step launched, and when the last of it ended."""
+    mine = rows.steps == step
+    return Cover(rows.starts[mine], rows.ends[mine]).total, int(rows.ends[mine].max(initial=0))
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isascii() and name.isdigit() else (1 << 31, name)
