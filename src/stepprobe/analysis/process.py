@@ -14,6 +14,8 @@ NS_PER_MS = 1_000_000
 
 ELSEWHERE = ("", "(other places)")
 """What the sampler writes where there was no line of the user's, or no room for one."""
+PLUMBING = ("torch/nn/", "torch/autograd/", "torch/_ops.py", "torch/_tensor.py", "torch/utils/_contextlib.py")
+"""Innermost lines that name no cause: all of PyTorch's work passes through them."""
 
 
 class Process:
@@ -124,7 +126,7 @@ class Process:
     def hottest(self, accounts: Iterable[str], matching: str = "") -> str:
         """Return the line that was sampled most in some accounts; see ``place``."""
         lines = self.sampled(accounts, matching)
-        return max(sorted(lines.keys() - set(ELSEWHERE)), key=lines.__getitem__, default="")
+        return max(sorted(lines.keys() - {"", *ELSEWHERE}), key=lines.__getitem__, default="")
 
     def sampled(self, accounts: Iterable[str], matching: str = "") -> Mapping[str, int]:
         """Return samples by line in some accounts, of those whose innermost line holds ``matching``."""
@@ -136,8 +138,13 @@ class Process:
         return lines
 
     def place(self, user_line: str, innermost: str) -> str:
-        """Return which of two sampled lines names a cause: the user's own, unless it only starts the training."""
-        return innermost if user_line in ELSEWHERE or user_line in self._starters else user_line
+        """Return which of two sampled lines names a cause: the user's own, unless it only starts the training.
+
+        Empty where it is only PyTorch's own plumbing, which every training passes through.
+        """
+        if user_line not in ELSEWHERE and user_line not in self._starters:
+            return user_line
+        return "" if innermost.startswith(PLUMBING) else innermost
 
     @cached_property
     def _starters(self) -> frozenset[str]:

@@ -43,6 +43,7 @@ def unsteady(process: Process) -> str:
 
 
 def _process_notes(process: Process) -> Iterator[str]:
+    yield _observing(process)
     yield from _averaged(process)
     yield from _divided(process)
     yield from _sampled(process)
@@ -50,6 +51,20 @@ def _process_notes(process: Process) -> Iterator[str]:
     if reason := unsteady(process):
         yield reason
     yield from process.records.notes
+
+
+def _observing(process: Process) -> str:
+    """Say what the instrument cost, and how much a step in detail is distorted against one without."""
+    cost = process.mean(lambda entry: entry.self_ns / NS_PER_MS).value
+    said = f"observing took {cost:.2f} ms of each step ({cost / process.wall.value:.1%})"
+    by_detail = {
+        detail: (sum(one.self_ns for one in entries) / sum(one.weight for one in entries) / NS_PER_MS)
+        for detail in (True, False)
+        if (entries := [entry for entry in process.entries if entry.detail is detail])
+    }
+    if len(by_detail) == 1:  # what detail costs could not be compared: that has a note of its own
+        return said
+    return f"{said}; a step observed in detail is {by_detail[True] - by_detail[False]:.2f} ms dearer than one without"
 
 
 def _averaged(process: Process) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Tables and charts of a run's report."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from stepprobe.analysis.process import NS_PER_MS, Process
@@ -9,6 +10,8 @@ from stepprobe.model.report import Cell, Chart, Column, Table
 
 ROWS_MOST = 25
 """Rows of a table; a caption says what was left out."""
+SAMPLED_LINES = 12
+"""Rows of the table of samples: below, single samples by the dozen."""
 POINTS_MOST = 1500
 """Points of the chart; above, neighbours are drawn as their mean and their slowest."""
 
@@ -91,15 +94,15 @@ def sync_ns(calls: int, timed: int, spent_ns: int) -> float:
 
 
 def samples(process: Process) -> Table:
-    """Return the sampled lines by account."""
+    """Return the sampled lines by account: the user's own where one was on the stack, else the innermost."""
     sites = process.records.sites
-    taken = sum(count for *_, count in sites.samples) if sites else 0
-    rows = [
-        (account, process.place(user, inner), inner, count, count / taken)
-        for account, user, inner, count in (sorted(sites.samples, key=lambda one: -one[3]) if sites else ())
-    ]
-    columns = ("account", "line", "innermost line", "samples|count", "share|1")
-    return _table("samples", "Where the samples fell", columns, rows, f"{taken} samples of the training thread.")
+    fell: Counter[tuple[str, str]] = Counter()
+    for account, user, inner, count in sites.samples if sites else ():
+        fell[account, process.place(user, inner) or inner] += count
+    taken = fell.total()
+    rows = [(account, line, count, count / taken) for (account, line), count in fell.most_common(SAMPLED_LINES)]
+    caption = f"{taken} samples of the training thread, in {len(fell)} places."
+    return _table("samples", "Where the samples fell", ("account", "line", "samples|count", "share|1"), rows, caption)
 
 
 def shapes(process: Process) -> Table:

@@ -12,7 +12,7 @@ from stepprobe.analysis.tables import run_charts, run_tables
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.evidence import Evidence
-from stepprobe.model.finding import Control, Finding
+from stepprobe.model.finding import Control
 from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report, Verdict
 
@@ -51,7 +51,7 @@ def derive(evidence: Evidence) -> Report:
         command=evidence.command,
         verdict="not measured" if broken else _verdict(evidence, job),
         title=evidence.subject,
-        headline=_broken_headline(controls) if broken else _headline(figures, findings),
+        headline=_broken_headline(controls) if broken else _headline(figures),
         figures=figures,
         ledger=ledger_rows(job.main),
         findings=findings,
@@ -82,15 +82,13 @@ def _verdict(evidence: Evidence, job: Job) -> Verdict:
     return "warn" if evidence.status != "finished" or unsteady(job.main) else "ok"
 
 
-def _headline(figures: Mapping[str, Estimate], findings: tuple[Finding, ...]) -> str:
+def _headline(figures: Mapping[str, Estimate]) -> str:
     parts = [f"step {figures['step.wall'].value:,.1f} ms"]
     if real := figures.get("tokens.real_per_second"):
         parts.append(f"{real.value:,.0f} real tokens/s")
     dearest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
     share = figures[f"ledger.{dearest}"].value / figures["step.wall"].value
     parts.append(f"most in {LABELS[dearest]} ({share:.0%})")
-    if findings:
-        parts.append(f"dearest finding: {findings[0].title}")
     return " · ".join(parts)
 
 

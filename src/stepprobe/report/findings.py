@@ -6,7 +6,7 @@ from math import isfinite
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, percent, spans_zero
+from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, is_ceiling, percent, spans_zero
 
 
 def cost(finding: Finding) -> str:
@@ -22,6 +22,8 @@ def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     between = f"95{NBSP}%: {ends}{NBSP}ms" if ends else ""
     if spans_zero(remedy.predicted):
         said = f"undecided: {amount(remedy.predicted.value, 'ms')} per step ({between}, spans zero)"
+    elif is_ceiling(remedy.predicted):
+        said = f"would save at most {amount(remedy.predicted.high, 'ms')} per step, {gain(remedy.predicted, wall)}"
     else:
         said = f"would save {amount(remedy.predicted.value, 'ms')} per step, {gain(remedy.predicted, wall)}"
         said += f" ({between})" if between else ""

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import TypeGuard
 
+import msgspec
+
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Cell
 
@@ -90,16 +92,26 @@ def figure(estimate: Estimate) -> str:
 
 
 def spans_zero(estimate: Estimate) -> bool:
-    """Tell whether the interval leaves open if there is a gain at all."""
-    return has_interval(estimate) and (estimate.low or 0.0) <= 0.0 <= (estimate.high or 0.0)
+    """Tell whether the interval leaves open if there is a gain or a loss."""
+    return has_interval(estimate) and (estimate.low or 0.0) < 0.0 <= (estimate.high or 0.0)
+
+
+def is_ceiling(estimate: Estimate) -> bool:
+    """Tell whether only the most that can be gained is known: nothing can be lost, and all of it may be nothing."""
+    return has_interval(estimate) and estimate.low == 0.0
 
 
 def gain(saved: Estimate, wall: Estimate | None) -> str:
-    """Return what saving ``saved`` (ms) does to the step: ``−29 % ± 1``, or ``undecided`` where the sign is open."""
+    """Return what saving ``saved`` (ms) does to the step.
+
+    ``−29 % ± 1``, or ``up to −29 %`` where only a ceiling is known, or ``undecided`` where the sign is open.
+    """
     if not math.isfinite(saved.value):
         return MISSING
     if spans_zero(saved):
         return "undecided"
+    if is_ceiling(saved) and saved.high is not None:
+        return f"up to{NBSP}{gain(msgspec.structs.replace(saved, value=saved.high, low=None, high=None), wall)}"
     if wall is None or not wall.value > 0:
         return f"{_signed(-saved.value, decimals(saved.value, 3))}{NBSP}ms"
     change = -100 * saved.value / wall.value

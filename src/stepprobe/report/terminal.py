@@ -9,7 +9,7 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report, Verdict
 from stepprobe.report import findings as words
 from stepprobe.report.ledger import OFF_CPU_MARK, off_cpu
-from stepprobe.report.numbers import NBSP, spans_zero
+from stepprobe.report.numbers import NBSP, is_ceiling, spans_zero
 from stepprobe.report.terminal_tables import ledger, table
 from stepprobe.report.text import visible
 
@@ -125,7 +125,7 @@ def _finding(report: Report, number: int, finding: Finding, width: int) -> Itera
     yield _text(f"costs {words.cost(finding)}", width, indent=4)
     for remedy in finding.remedies:
         yield _text(f"→ {visible(remedy.action)}", width, indent=4, hanging=2)
-        style = "dim" if spans_zero(remedy.predicted) else "green"
+        style = "dim" if spans_zero(remedy.predicted) else "" if is_ceiling(remedy.predicted) else "green"
         yield _text(words.prediction(remedy, wall), width, style, indent=6)
         if measured := words.outcome(remedy, wall):
             yield _text(measured, width, "bold green", indent=6)
@@ -145,9 +145,11 @@ def _controls(report: Report, width: int) -> Iterable["RenderableType"]:
     if not report.controls:
         return
     yield from _section("Controls: questions with a known answer", width)
-    for control in report.controls:
-        mark, style = ("✓", "green") if control.ok else ("✗", "bold red")
-        yield _text(f"{mark} {visible(words.control(control))}", width, style, indent=2, hanging=2)
+    failed = [control for control in report.controls if not control.ok]
+    for control in failed:
+        yield _text(f"✗ {visible(words.control(control))}", width, "bold red", indent=2, hanging=2)
+    recovered = len(report.controls) - len(failed)
+    yield _text(f"{recovered} of {len(report.controls)} recovered", width, "" if failed else "green", indent=2)
 
 
 def _notes(report: Report, width: int) -> Iterable["RenderableType"]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.report import numbers
-from stepprobe.report.numbers import NBSP
+from stepprobe.report.numbers import NBSP, gain, spans_zero
 
 
 def estimate(value, low=None, high=None, unit="ms"):
@@ -119,3 +119,10 @@ def test_a_figure_keeps_its_own_unit():
     assert numbers.figure(estimate(0.0029, 0.002, 0.004, unit="1")) == "0.002900"
     assert numbers.figure(exact(1_000_000, "tokens", 1)) == "1,000,000"
     assert numbers.figure(estimate(441.0)) == "441.0"
+
+
+def test_a_gain_of_which_only_the_ceiling_is_known():
+    saved = Estimate(value=35.0, unit="ms", low=0.0, high=70.0, n=5, method="up to all of it")
+    wall = Estimate(value=100.0, unit="ms", n=5, method="mean")
+    assert gain(saved, wall).replace(NBSP, " ") == "up to −70 %"
+    assert not spans_zero(saved)
