@@ -1,7 +1,7 @@
 """The accounts of the device ledger: every nanosecond of a step, on one device, in exactly one of them."""
 
 BUSY = ("compute", "communication", "copy", "carried_over")
-"""The device works. Where several overlap, the first in this order counts; communication is what compute leaves bare."""
+"""The device works. Where rows overlap, the first in this order counts: communication is what compute leaves bare."""
 
 IDLE = ("idle.data", "idle.sync", "idle.launch", "idle.python", "idle.queued")
 """The device stands still, by cause."""

@@ -9,7 +9,8 @@ header's length in 8 hex digits, and the SHA-256 of all of that in 64 hex digits
 """
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,14 +18,19 @@ from stepprobe.errors import EvidenceError
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing
 
-    Ints = np.ndarray[tuple[int], np.dtype[np.integer]]
-    Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+    Ints = np.typing.NDArray[np.integer[Any]]
+    Mask = np.typing.NDArray[np.bool_]
 
 COLUMNS_SCHEMA = 1
 MAGIC = b"steptrc1"
 SUFFIX = ".columns"
 """Ending of column files in a run folder."""
+SUMMARY_SUFFIX = ".summary.json"
+"""Ending of files that hold a summary in place of columns, where columns would not fit into memory."""
+UNREAD = "unread.json"
+"""Evidence file that says which of the named traces could not be read, and why."""
 
 OP, ANNOTATION, PYTHON, LAUNCH, KERNEL, MEMCPY, MEMSET, DEVICE_ANNOTATION = range(1, 9)
 """Kinds of rows. Device time is KERNEL, MEMCPY and MEMSET, nothing else."""
@@ -130,15 +136,22 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     kind: "Ints"
 
 
-def encode_columns(columns: Columns) -> list[bytes]:
-    """Return the parts of a column file; joined or written one after the other they are the file."""
-    header = msgspec.json.encode(columns.header)
-    parts = [MAGIC, *(getattr(columns, name).astype(kind, copy=False).tobytes() for name, kind in ARRAYS.items())]
-    parts += [header, b"%08x" % len(header)]
+def encode_columns(columns: Columns) -> Iterator[bytes]:
+    """Yield the parts of a column file; joined or written one after the other they are the file."""
     digest = hashlib.sha256()
-    for part in parts:
+    for part in _parts(columns):
         digest.update(part)
-    return [*parts, digest.hexdigest().encode()]
+        yield part
+    yield digest.hexdigest().encode()
+
+
+def _parts(columns: Columns) -> Iterator[bytes]:
+    yield MAGIC
+    for name, kind in ARRAYS.items():
+        yield getattr(columns, name).astype(kind, copy=False).tobytes()
+    header = msgspec.json.encode(columns.header)
+    yield header
+    yield b"%08x" % len(header)
 
 
 def decode_columns(name: str, content: bytes) -> Columns:

@@ -88,6 +88,9 @@ def ledger_spec(report: Report) -> Spec:
         "order": {"field": "part", "sort": "descending"},
     }
     ends_across: Spec = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
+    if all(row.off_cpu is None for row in report.ledger):  # nobody looked: a legend would say that all was on the CPU
+        del across["color"], across["order"]
+        parts = [part for part in parts if part["part"] == _PARTS[0]]
     bars: Spec = {"data": {"values": parts}, "mark": "bar", "encoding": {"y": y, **across}}
     whiskers: Spec = {"data": {"values": ends}, "mark": "rule", "encoding": {"y": y, **ends_across}}
     return _framed({"layer": [bars, whiskers]}, {"step": ROW})

@@ -82,9 +82,9 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
     """Return the drawn charts, and a note for what could not be drawn."""
     wanted = [(chart.title, chart.caption, charts.spec(chart)) for chart in report.charts if chart.values]
     if report.ledger:
-        caption = (
-            "Whiskers are 95 % intervals. Time off the CPU is told apart where it is a fifth of the account or more."
-        )
+        watched = any(row.off_cpu is not None for row in report.ledger)
+        apart = " Time off the CPU is told apart where it is a fifth of the account or more." if watched else ""
+        caption = f"Whiskers are 95 % intervals.{apart}"
         wanted.insert(0, ("The step, account by account", caption, charts.ledger_spec(report)))
     if not wanted:
         return (), ()

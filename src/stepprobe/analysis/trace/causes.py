@@ -62,13 +62,14 @@ def queued(starts: "Ints", launches: "Ints", busy: Cover) -> Cover:
     """Return when the device stood still although its next row had been launched.
 
     In each gap the next row is the one that ends it. From its launch on, the host is no longer the cause: the device
-    waits for another stream or rank, or takes its time to start. A row without a launch was queued all along.
+    waits for another stream or rank, or takes its time to start. A row without a launch was queued all along; of rows
+    that start together, the one that was launched first counts.
     """
     import numpy as np
 
     if not len(starts):
         return busy
-    order = np.argsort(starts, kind="stable")
+    order = np.lexsort((launches, starts))
     starts, launches = starts[order], launches[order]
     gap_ends = busy.starts
     gap_starts = np.concatenate([[np.iinfo("<i8").min // 4], busy.ends[:-1]])
@@ -76,8 +77,6 @@ def queued(starts: "Ints", launches: "Ints", busy: Cover) -> Cover:
     launched = launches[np.minimum(first, len(starts) - 1)]
     since = np.where(launched == NOTHING, gap_starts, np.clip(launched, gap_starts, gap_ends))
     return Cover(since, gap_ends)
-
-
 
 
 def _matching(names: Sequence[str], words: Sequence[str]) -> list[int]:

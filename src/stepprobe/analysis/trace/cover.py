@@ -1,5 +1,6 @@
 """Unions of intervals, exact in integers: the only way in which this package adds up times that may overlap."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,3 +75,11 @@ def empty() -> Cover:
 
     nothing = np.empty(0, "<i8")
     return Cover(nothing, nothing)
+
+
+def union(covers: Iterable[Cover]) -> Cover:
+    """Return the union of several."""
+    found = empty()
+    for cover in covers:
+        found = found | cover
+    return found

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepprobe.analysis.trace.causes import Host, queued
-from stepprobe.analysis.trace.cover import Cover, empty
+from stepprobe.analysis.trace.cover import Cover, empty, union
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, Join
+from stepprobe.analysis.trace.processes import by_number
 from stepprobe.analysis.trace.steps import OUTSIDE, Steps
 from stepprobe.analysis.trace.validity import is_copy
 from stepprobe.errors import LedgerError
@@ -79,7 +80,7 @@ def devices(columns: Columns, joined: Join, steps: Steps, communicates: "Mask") 
     import numpy as np
 
     label = [thread[0] for thread in columns.header.threads]
-    numbers = {name: number for number, name in enumerate(sorted(set(label), key=_natural))}
+    numbers = {name: number for number, name in enumerate(sorted(set(label), key=by_number))}
     device_of = np.array([numbers[name] for name in label], "<i4")[columns.thread[joined.device]]
     launched = np.where(joined.launch == NOTHING, NOTHING, columns.start[joined.launch])
     step = np.where(joined.launch == NOTHING, OUTSIDE, steps.at(launched))
@@ -97,54 +98,46 @@ def devices(columns: Columns, joined: Join, steps: Steps, communicates: "Mask") 
             at = joined.device[mine]
             starts = columns.start[at]
             parts = {account: rows[mine] for account, rows in kinds.items()}
-            yield DeviceRows(
-                name, at, starts, starts + columns.duration[at], launched[mine], step[mine], parts
-            )
+            yield DeviceRows(name, at, starts, starts + columns.duration[at], launched[mine], step[mine], parts)
+
+
+def layers(rows: DeviceRows, host: Host) -> list[tuple[str, Cover]]:
+    """Return what may hold an instant, by account: the first that does, has it; what none holds is ``idle.python``."""
+    covers = [(account, rows.cover(account)) for account in BUSY]
+    busy = union(cover for _, cover in covers)
+    return [*covers, ("idle.queued", queued(rows.starts, rows.launches, busy)), *host.states()]
 
 
 def ledgers(rows: DeviceRows, steps: Steps, host: Host) -> list[DeviceStep]:
     """Return the ledger of each step on one device."""
-    import numpy as np
-
     starts, ends = steps.starts, steps.ends
-    covers = [rows.cover(account) for account in BUSY]
-    busy, spent = _layers(covers, starts, ends)
-    causes = [("idle.queued", queued(rows.starts, rows.launches, busy)), *host.states()]
-    accounts = dict(zip(BUSY, spent, strict=True))
-    reached = busy
-    for account, cover in causes:
+    held = layers(rows, host)
+    accounts, reached = {}, empty()
+    for account, cover in held:
         wider = reached | cover
         accounts[account] = wider.within(starts, ends) - reached.within(starts, ends)
         reached = wider
     accounts["idle.python"] = ends - starts - reached.within(starts, ends)
-    both = covers[0].within(starts, ends) + covers[1].within(starts, ends)
-    hidden = both - (covers[0] | covers[1]).within(starts, ends)
-    head = _head(busy, starts, ends)
-    by_launch = [_launched(rows, step) for step in range(len(starts))]
-    return [
-        DeviceStep(
-            step=steps.names[step],
-            device=rows.name,
-            wall_ns=int(ends[step] - starts[step]),
-            accounts_ns={account: int(accounts[account][step]) for account in DEVICE_ACCOUNTS},
-            launched_ns=by_launch[step][0],
-            communication_ns=int(covers[1].within(starts, ends)[step]),
-            hidden_ns=int(hidden[step]),
-            head_ns=int(head[step]),
-            tail_ns=int(ends[step] - (by_launch[step][1] if by_launch[step][0] else np.int64(starts[step]))),
+    communicated = held[1][1].within(starts, ends)
+    hidden = communicated - accounts["communication"]
+    head = _head(union(cover for _, cover in held[: len(BUSY)]), starts, ends)
+    found = []
+    for step in range(len(starts)):
+        launched, last = _launched(rows, step)
+        found.append(
+            DeviceStep(
+                step=steps.names[step],
+                device=rows.name,
+                wall_ns=int(ends[step] - starts[step]),
+                accounts_ns={account: int(accounts[account][step]) for account in DEVICE_ACCOUNTS},
+                launched_ns=launched,
+                communication_ns=int(communicated[step]),
+                hidden_ns=int(hidden[step]),
+                head_ns=int(head[step]),
+                tail_ns=int(ends[step]) - (last if launched else int(starts[step])),
+            )
         )
-        for step in range(len(starts))
-    ]
-
-
-def _layers(covers: list[Cover], starts: "Ints", ends: "Ints") -> "tuple[Cover, list[Ints]]":
-    """Return the union of all covers, and what each adds to those before it in every window."""
-    reached, spent = empty(), []
-    for cover in covers:
-        wider = reached | cover
-        spent.append(wider.within(starts, ends) - reached.within(starts, ends))
-        reached = wider
-    return reached, spent
+    return found
 
 
 def _head(busy: Cover, starts: "Ints", ends: "Ints") -> "Ints":
@@ -161,7 +154,3 @@ def _launched(rows: DeviceRows, step: int) -> tuple[int, int]:
     """Return the union of what a step launched, and when the last of it ended."""
     mine = rows.steps == step
     return Cover(rows.starts[mine], rows.ends[mine]).total, int(rows.ends[mine].max(initial=0))
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isascii() and name.isdigit() else (1 << 31, name)

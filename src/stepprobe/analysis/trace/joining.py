@@ -116,8 +116,8 @@ def nest(starts: "Ints", ends: "Ints", times: "Ints") -> "tuple[Ints, Ints]":
             found.append(stack[-1][1] if stack else NOTHING)
             stack.append((end, place))
         parent[first : first + _SLICE] = found
-    for call in range(call, n_calls):
-        owner[call] = _covering(stack, calls[call])
+    for last in range(call, n_calls):
+        owner[last] = _covering(stack, calls[last])
     return parent, owner
 
 

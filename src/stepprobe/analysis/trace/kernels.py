@@ -113,7 +113,9 @@ def group(codes: "Ints", labels: Sequence[str], times: Timed) -> tuple[Group, ..
 
     counts = summed(np.ones(len(codes), "<i8"))
     late = summed((times.waited > 0).astype("<i8"))
-    columns = zip(distinct, counts, summed(times.total), summed(times.exclusive), late, summed(times.waited), strict=True)
+    columns = zip(
+        distinct, counts, summed(times.total), summed(times.exclusive), late, summed(times.waited), strict=True
+    )
     groups = (
         Group(label=label, count=count, total_ns=total, exclusive_ns=own, late=tardy, waited_ns=idle)
         for label, count, total, own, tardy, idle in columns

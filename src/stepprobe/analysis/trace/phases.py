@@ -1,5 +1,6 @@
 """In which pass, and in which module, an operation ran."""
 
+import re
 from typing import TYPE_CHECKING
 
 from stepprobe.analysis.trace.cover import Cover, empty
@@ -14,7 +15,8 @@ FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, UNLINKED = range(5)
 
 MODULE = "nn.Module: "
 """How the profiler names the Python row of a module's call."""
-_NODE = "autograd::engine::evaluate_function"
+_NODE = re.compile(r"autograd::engine::evaluate_function|\w+Backward\d*$")
+"""Names of autograd nodes; traces before torch 1.9 have the second form only."""
 _CHECKPOINT = "CheckpointFunctionBackward"
 _OPTIMIZER = "Optimizer.step#"
 _RECOMPUTING = ("recompute_fn", "unpack_hook", "checkpoint_recompute")
@@ -25,7 +27,7 @@ def phases(columns: Columns, joined: Join, rows: "Mask") -> "tuple[Ints, Ints]":
     import numpy as np
 
     names = columns.header.names
-    nodes = np.array([name.startswith(_NODE) or _CHECKPOINT in name for name in names] or [False])
+    nodes = np.array([_NODE.match(name) is not None for name in names] or [False])
     checkpoints = np.array([_CHECKPOINT in name for name in names] or [False])
     root = _nearest(nodes[columns.name[joined.ops]], joined.parent)
     owner = joined.owner
@@ -36,11 +38,15 @@ def phases(columns: Columns, joined: Join, rows: "Mask") -> "tuple[Ints, Ints]":
     launch = columns.start[joined.launch]
     recomputed |= inside & _python(columns, rows, _RECOMPUTING).holds(launch)
     optimizing = _annotated(columns, rows).holds(launch) & ~inside
-    phase = np.select([owner == NOTHING, recomputed, inside, optimizing], [UNLINKED, RECOMPUTE, BACKWARD, OPTIMIZER], FORWARD)
+    phase = np.select(
+        [owner == NOTHING, recomputed, inside, optimizing], [UNLINKED, RECOMPUTE, BACKWARD, OPTIMIZER], FORWARD
+    )
     return phase, node
 
 
-def modules(columns: Columns, joined: Join, rows: "Mask", phase: "Ints", node: "Ints") -> "tuple[Ints, list[str]] | None":
+def modules(
+    columns: Columns, joined: Join, rows: "Mask", phase: "Ints", node: "Ints"
+) -> "tuple[Ints, list[str]] | None":
     """Return the module of each device row as a place in a list of labels; None where the trace has no module rows.
 
     A backward row belongs to the module that called the forward operation of the same autograd node.
@@ -49,7 +55,11 @@ def modules(columns: Columns, joined: Join, rows: "Mask", phase: "Ints", node: "
 
     names = columns.header.names
     wanted = [number for number, name in enumerate(names) if name.startswith(MODULE)]
-    calls = np.flatnonzero(rows & (columns.kind == PYTHON) & np.isin(columns.name, wanted)) if wanted else []
+    calls = (
+        np.flatnonzero(rows & (columns.kind == PYTHON) & np.isin(columns.name, wanted))
+        if wanted
+        else np.empty(0, "<i8")
+    )
     if not len(calls):
         return None
     direct = _module_at(columns, calls, columns.thread[joined.launch], columns.start[joined.launch])
@@ -80,8 +90,7 @@ def _forward_of(columns: Columns, joined: Join, phase: "Ints", node: "Ints") -> 
     import numpy as np
 
     ops = joined.ops
-    names = columns.header.names
-    backward = np.array([name.startswith(_NODE) or name.endswith(("Backward", "Backward0", "Backward1")) for name in names])
+    backward = np.array([_NODE.match(name) is not None for name in columns.header.names] or [False])
     forward = ops[~backward[columns.name[ops]] & (columns.sequence[ops] > NOTHING)]
     numbers, first = np.unique(columns.sequence[forward], return_index=True)
     found = np.full(len(node), NOTHING)

@@ -30,15 +30,31 @@ def processes(columns: Columns, rows: "Mask") -> Iterator[tuple[str, "Mask"]]:
         yield pids[found[0]] if found else (pids[0] if pids else ""), rows
         return
     stream_of = _streams(columns, rows, pid_of, found)
+    device = rows & is_device(columns.kind)
+    owning = set(np.unique(stream_of[columns.thread[device]]).tolist()) | set(np.unique(pid_of[marking]).tolist())
+    found = [pid for pid in found if pid in owning] or found[:1]
+    if len(found) < 2:
+        yield pids[found[0]], rows
+        return
     for pid in found:
         yield pids[pid], rows & np.where(hosted, pid_of == pid, stream_of[columns.thread] == pid)
 
 
+def by_number(name: str) -> tuple[int, str]:
+    """Sort key that puts numbers in their order, before all other names."""
+    return (int(name), "") if name.isascii() and name.isdigit() else (1 << 31, name)
+
+
 def _streams(columns: Columns, rows: "Mask", pid_of: "Ints", found: list[int]) -> "Ints":
-    """Return the process of each thread that is a stream: most of its rows have their launch there."""
+    """Return the process of each thread that is a stream: most rows of its device have their launch there.
+
+    Processes number their launches alike, so a vote can be a tie; then devices and processes are paired in order.
+    """
     import numpy as np
 
-    votes = np.zeros((len(columns.header.threads), len(found)), "<i8")
+    owners = [owner for owner, _ in columns.header.threads]
+    device_of = np.array([sorted(set(owners), key=by_number).index(owner) for owner in owners])
+    votes = np.zeros((int(device_of.max()) + 1, len(found)))
     device = np.flatnonzero(rows & is_device(columns.kind))
     for place, pid in enumerate(found):
         launches = np.flatnonzero(rows & (columns.kind == LAUNCH) & (pid_of == pid) & (columns.correlation > 0))
@@ -48,5 +64,8 @@ def _streams(columns: Columns, rows: "Mask", pid_of: "Ints", found: list[int]) -
         wanted = columns.correlation[device]
         spot = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
         hit = (ids[spot] == wanted) & (columns.start[launches[first[spot]]] <= columns.start[device])
-        np.add.at(votes[:, place], columns.thread[device[hit]], 1)
-    return np.array(found)[votes.argmax(axis=1)]
+        np.add.at(votes[:, place], device_of[columns.thread[device[hit]]], 1)
+    seen = np.unique(device_of[columns.thread[device]])
+    votes[seen, np.arange(len(seen)) % len(found)] += 0.5
+    winner: Ints = np.array(found)[votes.argmax(axis=1)][device_of]
+    return winner

@@ -4,8 +4,8 @@ A summary is made from one trace alone, so many of them can be made side by side
 compared afterwards (``ranks.py``).
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,7 +13,7 @@ from stepprobe.analysis.trace import kernels as kernel_tables
 from stepprobe.analysis.trace.causes import observe_host
 from stepprobe.analysis.trace.cover import Cover
 from stepprobe.analysis.trace.device import DeviceRows, DeviceStep, devices, ledgers
-from stepprobe.analysis.trace.families import COMMUNICATION, family
+from stepprobe.analysis.trace.families import communicate, family
 from stepprobe.analysis.trace.hosts import HostRow, host_rows
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, OUTCOMES, UNEXPLAINED, Join, join
 from stepprobe.analysis.trace.kernels import Group
@@ -99,6 +99,11 @@ def summarise(columns: Columns) -> list[TraceSummary]:
     return found
 
 
+def encode_summaries(columns: Columns) -> bytes:
+    """Return the summaries of a trace as a file that stands for it."""
+    return msgspec.json.encode(summarise(columns))
+
+
 class _Parts(msgspec.Struct, frozen=True):
     """Everything that the parts of a summary are made from."""
 
@@ -116,8 +121,7 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
     header = columns.header
     steps = find_steps(columns, rows)
     joined = join(columns, rows, rows & is_device(columns.kind))
-    communicates = np.array([family(name) == COMMUNICATION for name in header.names] or [False])
-    communicates = communicates[columns.name[joined.device]] & ~is_copy(columns.kind[joined.device])
+    communicates = communicate(columns, joined.device)
     parts = _Parts(columns, rows, joined, steps, tuple(devices(columns, joined, steps, communicates)), communicates)
     host = observe_host(columns, rows)
     copies = int(is_copy(columns.kind[joined.device]).sum())
@@ -147,7 +151,7 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
     )
 
 
-def _identity(header: TraceHeader, process: str) -> dict[str, object]:
+def _identity(header: TraceHeader, process: str) -> dict[str, Any]:
     return {
         "file": header.name,
         "process": process,
@@ -168,12 +172,15 @@ def _outcomes(columns: Columns, joined: Join) -> dict[str, tuple[int, int]]:
 
 
 def _outside(parts: _Parts) -> tuple[int, int]:
-    rows = [(int(hit.sum()), int((one.ends - one.starts)[hit].sum())) for one in parts.devices for hit in [_strays(one)]]
+    rows = [
+        (int(hit.sum()), int((one.ends - one.starts)[hit].sum())) for one in parts.devices for hit in [_strays(one)]
+    ]
     return sum(count for count, _ in rows), sum(length for _, length in rows)
 
 
 def _strays(rows: DeviceRows) -> "Mask":
-    return (rows.steps == OUTSIDE) & (rows.launches != NOTHING)
+    found: Mask = (rows.steps == OUTSIDE) & (rows.launches != NOTHING)
+    return found
 
 
 def _before_launch(columns: Columns, joined: Join) -> int:
@@ -181,7 +188,7 @@ def _before_launch(columns: Columns, joined: Join) -> int:
     return int((columns.start[joined.device[known]] < columns.start[joined.launch[known]]).sum())
 
 
-def _tables(parts: _Parts) -> dict[str, tuple[Group, ...] | None]:
+def _tables(parts: _Parts) -> dict[str, Any]:
     """Return the kernel tables; rows of no step stand in them under a label of their own."""
     import numpy as np
 
@@ -213,7 +220,7 @@ def _tables(parts: _Parts) -> dict[str, tuple[Group, ...] | None]:
 _ASIDE = ("(carried over)", "(launched outside any step)", "(no launch row)")
 
 
-def _aside(parts: _Parts, places: "list[Ints]") -> "Ints":
+def _aside(parts: _Parts, places: "Sequence[Ints]") -> "Ints":
     """Return, for each device row, the place in ``_ASIDE`` of why it belongs to no step, or NOTHING."""
     import numpy as np
 
@@ -239,5 +246,3 @@ def _collectives(parts: _Parts) -> Iterator[Collective]:
             start_ns=columns.header.origin_ns + int(columns.start[row]),
             duration_ns=int(columns.duration[row]),
         )
-
-

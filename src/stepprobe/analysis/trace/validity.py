@@ -26,12 +26,14 @@ class Believed(msgspec.Struct, frozen=True):
 
 def is_device(kind: "Ints") -> "Mask":
     """Tell which rows are time of the device: kernels, copies and fills; annotations are not."""
-    return (kind >= KERNEL) & (kind <= MEMSET)
+    found: Mask = (kind >= KERNEL) & (kind <= MEMSET)
+    return found
 
 
 def is_copy(kind: "Ints") -> "Mask":
     """Tell which rows are copies or fills."""
-    return (kind == MEMCPY) | (kind == MEMSET)
+    found: Mask = (kind == MEMCPY) | (kind == MEMSET)
+    return found
 
 
 def believe(columns: Columns) -> Believed:
@@ -77,7 +79,9 @@ def _absurd(columns: Columns, rows: "Mask") -> "Ints":
     reach = max(int(ends.max(initial=0)), int(columns.start[rows].max(initial=0)))
     first = int(columns.start[rows].min(initial=0))
     behind = columns.start[long] + columns.duration[long] > reach + max(SECOND_NS, reach - first)
-    found = [row for row, late in zip(long.tolist(), behind.tolist(), strict=True) if late or _spans(columns, row, device)]
+    found = [
+        row for row, late in zip(long.tolist(), behind.tolist(), strict=True) if late or _spans(columns, row, device)
+    ]
     return np.array(found, "<i8")
 
 

@@ -2,7 +2,6 @@
 
 import math
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 
@@ -45,8 +44,8 @@ class Event(msgspec.Struct, gc=False):
 class ExactEvent(Event, gc=False):
     """The same with decimal time stamps: slower, and exact whatever their size."""
 
-    ts: Decimal | None = None
-    dur: Decimal | None = None
+    ts: Decimal | None = None  # type: ignore[assignment]
+    dur: Decimal | None = None  # type: ignore[assignment]
 
 
 class Distributed(msgspec.Struct, gc=False):
@@ -104,11 +103,11 @@ def lenient(item: object) -> Event | None:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-def _number(value: Any) -> Number:
+def _number(value: object) -> Number:
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
 
 

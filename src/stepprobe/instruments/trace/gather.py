@@ -121,7 +121,8 @@ def _times(values: list[Any], scale: int) -> "tuple[Ints, Any]":
 def _ids(values: list[Any]) -> "Ints":
     array = _plain_array(values)
     if array is not None and array.dtype.kind == "i":
-        return array
+        found: Ints = array
+        return found
     return _one_by_one(values, ident)[0]
 
 

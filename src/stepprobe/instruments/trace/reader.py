@@ -5,10 +5,12 @@ closing brace, a comma and an opening brace stand at that indent, and each piece
 kept columns and one chunk. Other layouts (compact JSON) are decoded whole.
 """
 
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,7 +18,7 @@ from stepprobe.errors import NotObserved
 from stepprobe.instruments.trace.canonical import finished
 from stepprobe.instruments.trace.events import About, Event, ExactEvent, ExactWhole, Whole, lenient
 from stepprobe.instruments.trace.gather import Gatherer, TooCoarse
-from stepprobe.instruments.trace.source import Source
+from stepprobe.instruments.trace.source import Source, opened
 from stepprobe.model.trace import Columns, Loss
 
 CHUNK_BYTES = 8 << 20
@@ -24,8 +26,14 @@ CHUNK_BYTES = 8 << 20
 
 _OPENING = re.compile(rb'\A\s*(?:\[|\{(?:.*?)"traceEvents"\s*:\s*\[)', re.DOTALL)
 _INDENT = re.compile(rb"\s*?\n([ \t]*)\{")
-_EVENTS = {False: msgspec.json.Decoder(list[Event]), True: msgspec.json.Decoder(list[ExactEvent])}
-_REST = {False: msgspec.json.Decoder(Whole), True: msgspec.json.Decoder(ExactWhole)}
+_EVENTS: dict[bool, msgspec.json.Decoder[Any]] = {
+    False: msgspec.json.Decoder(list[Event]),
+    True: msgspec.json.Decoder(list[ExactEvent]),
+}
+_REST: dict[bool, msgspec.json.Decoder[Any]] = {
+    False: msgspec.json.Decoder(Whole),
+    True: msgspec.json.Decoder(ExactWhole),
+}
 _ABOUT = msgspec.json.Decoder(About)
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -37,7 +45,20 @@ def read(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Columns:
         UsageError: It cannot be opened or decompressed.
         NotObserved: It holds no trace.
     """
-    source = Source(path)
+    return _read(opened(path), chunk_bytes)
+
+
+def read_bytes(name: str, content: bytes, chunk_bytes: int = CHUNK_BYTES) -> Columns:
+    """Read a trace that is in memory.
+
+    Raises:
+        UsageError: It cannot be decompressed.
+        NotObserved: It holds no trace.
+    """
+    return _read(Source(name, io.BytesIO(content)), chunk_bytes)
+
+
+def _read(source: Source, chunk_bytes: int) -> Columns:
     reader = Reader(source.name)
     for chunk in source.chunks(chunk_bytes):
         reader.feed(chunk)
@@ -122,7 +143,11 @@ class Reader:
         gatherer = self._gatherer
         if cut:
             yield f"{cut}: what lies behind it is not in this report", 1, 1
-        yield "bytes at the end of the file that are no whole event (the file is cut off)", self._lost_bytes, self._bytes
+        yield (
+            "bytes at the end of the file that are no whole event (the file is cut off)",
+            self._lost_bytes,
+            self._bytes,
+        )
         yield "events that are not valid JSON", self._lost_events, gatherer.events + self._lost_events
         yield "events that were mended (control characters, wrong types)", self._mended, gatherer.events
         yield "rows without a usable time or duration", gatherer.untimed, gatherer.events

@@ -3,7 +3,7 @@
 import gzip
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -33,31 +33,35 @@ class _Hashed(io.RawIOBase):
 class Source:
     """One trace file, read once from start to end."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file.
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        """Take a file that stands at its start.
 
         Raises:
-            UsageError: It cannot be opened, or needs a package that is not installed.
+            UsageError: It needs a package that is not installed.
         """
-        self.name = path.name
+        self.name = name
         self.cut = ""
         """Why reading ended before the end of the file; empty where it did not."""
-        try:
-            file = cast(BinaryIO, path.open("rb", buffering=0))
-            magic = file.read(4)
-            file.seek(0)
-        except OSError as error:
-            raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; name a trace file") from error
+        magic = file.read(4)
+        file.seek(0)
         self._file, self._hashed = file, _Hashed(file)
-        self._stream = _decompressed(self._hashed, magic, path)
+        self._stream = _decompressed(self._hashed, magic, name)
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """Yield the text in pieces of at most ``size`` bytes; damage in the compression ends it and is noted."""
+        """Yield the text in pieces of about ``size`` bytes; damage in the compression ends it and is noted."""
+        pieces: list[bytes] = []
+        held = 0
         try:
-            while piece := self._stream.read(size):
-                yield piece
+            while piece := self._stream.read1(size):  # read() would lose what was whole before the damage
+                pieces.append(piece)
+                held += len(piece)
+                if held >= size:
+                    yield b"".join(pieces)
+                    pieces, held = [], 0
         except Exception as error:  # each codec has its own class for a stream that breaks off
             self.cut = f"the stream breaks off ({error})"
+        if pieces:
+            yield b"".join(pieces)
 
     def finish(self) -> tuple[int, str]:
         """Return the size and SHA-256 of the file as it lies on disk, and close it."""
@@ -70,15 +74,27 @@ class Source:
         return self._hashed.read_bytes, self._hashed.digest.hexdigest()
 
 
-def _decompressed(raw: _Hashed, magic: bytes, path: Path) -> Any:  # noqa: ANN401 - whatever the codec offers
+def opened(path: Path) -> Source:
+    """Open a trace file.
+
+    Raises:
+        UsageError: It cannot be read, or needs a package that is not installed.
+    """
+    try:
+        return Source(path.name, cast(BinaryIO, path.open("rb", buffering=0)))
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; name a trace file") from error
+
+
+def _decompressed(raw: _Hashed, magic: bytes, name: str) -> Any:  # noqa: ANN401 - whatever the codec offers
     if magic[:2] == _GZIP:
         return gzip.GzipFile(fileobj=io.BufferedReader(raw, 1 << 20), mode="rb")
     if magic == _ZSTD:
-        return _zstd(raw, path)
+        return _zstd(raw, name)
     return io.BufferedReader(raw, 1 << 20)
 
 
-def _zstd(raw: _Hashed, path: Path) -> Any:  # noqa: ANN401 - whatever the codec offers
+def _zstd(raw: _Hashed, name: str) -> Any:  # noqa: ANN401 - whatever the codec offers
     """Open a zstd stream with whichever package is there.
 
     Raises:
@@ -86,13 +102,14 @@ def _zstd(raw: _Hashed, path: Path) -> Any:  # noqa: ANN401 - whatever the codec
     """
     import importlib
 
-    for module, opened in (
+    ways: tuple[tuple[str, Callable[[Any], Any]], ...] = (
         ("compression.zstd", lambda zstd: zstd.ZstdFile(raw)),
         ("zstandard", lambda zstd: zstd.ZstdDecompressor().stream_reader(raw, read_across_frames=True)),
         ("pyarrow", lambda arrow: arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")),
-    ):
+    )
+    for module, open_stream in ways:
         try:
-            return opened(importlib.import_module(module))
+            return open_stream(importlib.import_module(module))
         except ImportError:
             continue
-    raise UsageError(f"{path.name} is zstd-compressed, and no package here reads that; pip install zstandard, or unzstd")
+    raise UsageError(f"{name} is zstd-compressed, and no package here reads that; pip install zstandard, or unzstd")
