@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import pairwise
 
 from stepprobe.analysis.trace.known import kineto_text
 
@@ -97,7 +98,7 @@ class Builder:
         for step in (fact for fact in self.truth if fact[0] == "step"):
             accounts = dict.fromkeys(ACCOUNTS, 0)
             inner = [edge for edge in edges if step[1] <= edge <= step[2]]
-            for start, end in zip(inner, inner[1:], strict=False):
+            for start, end in pairwise(inner):
                 holders = {fact[0] for fact in self.truth if fact[0] != "step" and fact[1] <= start < fact[2]}
                 if not any(a <= start < b for a, b in busy) and self.was_queued(device, start):
                     holders.add("idle.queued")
@@ -116,7 +117,7 @@ class Builder:
 
 
 def training(steps=3, ns=0):
-    """A few ordinary steps with two streams, a collective, a copy, a sync and a wait for data; ``ns`` shifts the grid."""
+    """A few ordinary steps: two streams, a collective, a copy, a sync, a wait for data. ``ns`` shifts the grid."""
     built = Builder()
     base = 1_000_000 + ns
     for number in range(steps):

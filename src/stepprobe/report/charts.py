@@ -59,11 +59,11 @@ def spec(chart: Chart) -> Spec:
         x |= {"type": "ordinal", "axis": {"labelOverlap": True, "labelAngle": 0}}
     else:
         x |= {"type": "quantitative", "scale": {"zero": False, "nice": False}}
-    lying = chart.mark == "bar" and not numeric
+    lying = chart.mark in ("bar", "stacked") and not numeric
     encoding: Spec = {"y": x, "x": y} if lying else {"x": x, "y": y}
     if chart.color is not None:
         encoding["color"] = {"field": "color", "type": "nominal", "sort": None, "legend": {"labelExpr": _PINCHED}}
-    drawing: Spec = {"data": {"values": values}, "mark": chart.mark, "encoding": encoding}
+    drawing: Spec = {"data": {"values": values}, "mark": "bar" if chart.mark == "stacked" else chart.mark, "encoding": encoding}
     return _framed(drawing, {"step": ROW} if lying else PLOT_HEIGHT)
 
 
@@ -88,9 +88,6 @@ def ledger_spec(report: Report) -> Spec:
         "order": {"field": "part", "sort": "descending"},
     }
     ends_across: Spec = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    if all(row.off_cpu is None for row in report.ledger):  # nobody looked: a legend would say that all was on the CPU
-        del across["color"], across["order"]
-        parts = [part for part in parts if part["part"] == _PARTS[0]]
     bars: Spec = {"data": {"values": parts}, "mark": "bar", "encoding": {"y": y, **across}}
     whiskers: Spec = {"data": {"values": ends}, "mark": "rule", "encoding": {"y": y, **ends_across}}
     return _framed({"layer": [bars, whiskers]}, {"step": ROW})

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepprobe.model.accounts import ACCOUNTS
+from stepprobe.model.device import DEVICE_ACCOUNTS
 from stepprobe.report import ledger
 from tests.fakes import reports
 
@@ -59,4 +60,4 @@ def test_off_cpu_is_told_where_it_is_large(ms, off, told):
 
 
 def test_every_account_has_a_family():
-    assert set(ledger.FAMILIES) == {ledger.family(account) for account in ACCOUNTS}
+    assert set(ledger.FAMILIES) == {ledger.family(account) for account in (*ACCOUNTS, *DEVICE_ACCOUNTS)}

@@ -1,5 +1,7 @@
 """The device ledger against an oracle that looks at every stretch of time, to the nanosecond."""
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import pytest
@@ -208,7 +210,7 @@ spans = st.tuples(st.integers(0, 3000), st.integers(0, 800)).map(lambda pair: (p
 def builds(draw):
     built = Builder()
     edges = [0, *sorted(draw(st.sets(st.integers(1, 3000), min_size=1, max_size=4)))]
-    for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (start, end) in enumerate(pairwise(edges)):
         built.step(number, start, end)
     for start, end in draw(st.lists(spans, max_size=4)):
         built.data(start, end)

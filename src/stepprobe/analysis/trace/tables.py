@@ -265,6 +265,13 @@ def host_table(summaries: Sequence[TraceSummary], top: int) -> Table:
 
 def charts(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> tuple[Chart, ...]:
     """Return the ledger step by step as a stacked chart, and the ranks' waits."""
+    found = [_steps_chart(summaries)]
+    if ranks is not None and ranks.meetings:
+        found.append(_waits_chart(ranks))
+    return tuple(chart for chart in found if chart.values)
+
+
+def _steps_chart(summaries: Sequence[TraceSummary]) -> Chart:
     lines = [(place, step) for place, one in enumerate(summaries) for step in one.steps][:STEPS_MOST]
     several = len(summaries) > 1 or len({step.device for _, step in lines}) > 1
     values: list[dict[str, Cell]] = []
@@ -273,35 +280,32 @@ def charts(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> tuple[Char
         for account in DEVICE_ACCOUNTS:
             if spent := step.accounts_ns[account]:
                 values.append({"step": name, "account": DEVICE_LABELS[account], "ms": spent / NS_PER_MS})
-    found = [
-        Chart(
-            name="device_steps",
-            title="The device in each step",
-            mark="bar",
-            x="step",
-            y="ms",
-            x_title="step",
-            y_title="ms",
-            values=tuple(values),
-            color="account",
-            caption="Every nanosecond of a step's wall time in exactly one account.",
-        )
+    return Chart(
+        name="device_steps",
+        title="The device in each step",
+        mark="stacked",
+        x="step",
+        y="ms",
+        x_title="step",
+        y_title="ms",
+        values=tuple(values),
+        color="account",
+        caption="Every nanosecond of a step's wall time in exactly one account.",
+    )
+
+
+def _waits_chart(ranks: Ranks) -> Chart:
+    waits: list[dict[str, Cell]] = [
+        {"rank": name, "ms": ranks.waited(place) / NS_PER_MS} for place, name in enumerate(ranks.labels)
     ]
-    if ranks is not None and ranks.meetings:
-        waits: list[dict[str, Cell]] = [
-            {"rank": name, "ms": ranks.waited(place) / NS_PER_MS} for place, name in enumerate(ranks.labels)
-        ]
-        found.append(
-            Chart(
-                name="rank_waits",
-                title="What each rank waits for the last one",
-                mark="bar",
-                x="rank",
-                y="ms",
-                x_title="rank",
-                y_title="ms in all collectives",
-                values=tuple(waits),
-                caption="The rank that waits least is the straggler.",
-            )
-        )
-    return tuple(chart for chart in found if chart.values)
+    return Chart(
+        name="rank_waits",
+        title="What each rank waits for the last one",
+        mark="stacked",
+        x="rank",
+        y="ms",
+        x_title="rank",
+        y_title="ms in all collectives",
+        values=tuple(waits),
+        caption="The rank that waits least is the straggler.",
+    )

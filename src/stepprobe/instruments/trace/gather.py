@@ -61,13 +61,17 @@ class Gatherer:
         self._settle_unit(starts)
         self.events += len(events)
         if len(rows) < len(events):
-            self.skipped.update(
-                _PHASES.get(event.ph) or f"{event.ph or '?'} {event.cat or ''}".rstrip()
-                for event in events
-                if event.ph != "X" or not kinds[event.cat]
-            )
+            self._skip([event for event in events if event.ph != "X" or not kinds[event.cat]])
         if rows:
             self._take(rows, starts)
+
+    def _skip(self, events: list[Event]) -> None:
+        phases = Counter([event.ph for event in events])
+        for phase in [phase for phase in phases if phase not in _PHASES]:
+            del phases[phase]
+            self.skipped.update(f"{phase or '?'} {one.cat or ''}".rstrip() for one in events if one.ph == phase)
+        for phase, count in phases.items():
+            self.skipped[_PHASES[phase]] += count
 
     def _take(self, rows: list[Event], starts: list[Any]) -> None:
         import numpy as np
