@@ -63,7 +63,11 @@ def spec(chart: Chart) -> Spec:
     encoding: Spec = {"y": x, "x": y} if lying else {"x": x, "y": y}
     if chart.color is not None:
         encoding["color"] = {"field": "color", "type": "nominal", "sort": None, "legend": {"labelExpr": _PINCHED}}
-    drawing: Spec = {"data": {"values": values}, "mark": "bar" if chart.mark == "stacked" else chart.mark, "encoding": encoding}
+    drawing: Spec = {
+        "data": {"values": values},
+        "mark": "bar" if chart.mark == "stacked" else chart.mark,
+        "encoding": encoding,
+    }
     return _framed(drawing, {"step": ROW} if lying else PLOT_HEIGHT)
 
 

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def processes(columns: Columns, rows: "Mask") -> Iterator[tuple[str, "Mask"]]:
-    """Yield the name and the rows of each process that trains: one that launches work, or marks steps.
+    """Yield the name and the rows of each process that marks steps; where none does, of each that launches work.
 
-    A stream of a device belongs to the process whose launches its rows follow.
+    One process alone has all rows, whatever number they carry: in a container the profiler and the driver may know it
+    by different ones. A stream of a device belongs to the process whose launches its rows follow.
     """
     import numpy as np
 
@@ -25,17 +26,11 @@ def processes(columns: Columns, rows: "Mask") -> Iterator[tuple[str, "Mask"]]:
     hosted = rows & ~is_device(columns.kind) & (columns.kind != DEVICE_ANNOTATION)
     working = hosted & (columns.kind == LAUNCH)
     marking = hosted & ((columns.kind == ANNOTATION) | (columns.kind == OP)) & np.isin(columns.name, marks)
-    found = np.unique(pid_of[working | marking]).tolist()
+    found = np.unique(pid_of[marking]).tolist() or np.unique(pid_of[working]).tolist()
     if len(found) < 2:
         yield pids[found[0]] if found else (pids[0] if pids else ""), rows
         return
     stream_of = _streams(columns, rows, pid_of, found)
-    device = rows & is_device(columns.kind)
-    owning = set(np.unique(stream_of[columns.thread[device]]).tolist()) | set(np.unique(pid_of[marking]).tolist())
-    found = [pid for pid in found if pid in owning] or found[:1]
-    if len(found) < 2:
-        yield pids[found[0]], rows
-        return
     for pid in found:
         yield pids[pid], rows & np.where(hosted, pid_of == pid, stream_of[columns.thread] == pid)
 

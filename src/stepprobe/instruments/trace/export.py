@@ -79,6 +79,7 @@ def write_perfetto(source: Path, header: TraceHeader, stretches: Iterable[Stretc
     while (opening := _OPENING.match(head)) is None:
         more = next(chunks, b"")
         if not more:
+            trace.finish()
             raise NotObserved(f"{source.name}: holds no trace events any more; read it again")
         head += more
     try:
@@ -93,6 +94,7 @@ def write_perfetto(source: Path, header: TraceHeader, stretches: Iterable[Stretc
             out.write(rest)
             for chunk in chunks:
                 out.write(chunk)
+            trace.finish()
     except OSError as error:
         raise UsageError(f"cannot write {str(path)!r}: {error.strerror}; name another file") from error
 
