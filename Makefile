@@ -1,11 +1,11 @@
-# Two commands do everything on a bare machine with Python 3.11: `make demo` and `make test`.
+# Two commands do everything on a machine with Python 3.11, its venv module and a package index: `make demo`, `make test`.
 
 PYTHON ?= python3.11
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 PIP := $(RUN) -m pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
-WORKERS ?= 0
+WORKERS ?= 2
 DEMO ?=
 
 # One CPU thread a training, so that two test workers do not fight; nothing is ever fetched from a hub.
@@ -38,7 +38,7 @@ lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@echo "== import-linter"
 	@$(VENV)/bin/lint-imports
 
-bench: $(STAMP)  ## what attaching costs, measured in interleaved pairs
+bench: $(STAMP)  ## what attaching costs in time, measured in interleaved pairs
 	@$(RUN) bench/overhead.py
 
 clean:  ## remove .venv, caches and build results; runs are kept
@@ -53,10 +53,12 @@ $(STAMP): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "make: $(PYTHON) is older than 3.11 or lacks its venv module (on Debian: apt-get install python3.11-venv);" \
 	       "name another: make PYTHON=/path/to/python3.11 venv" >&2; exit 1; }
-	@echo "make venv: installing the pinned packages of constraints.txt into $(VENV) (a minute or two, about 1.5 GB)"
+	@echo "make venv: 1 of 3: an environment in $(VENV), for the pinned packages of constraints.txt"
 	@$(RUN) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "make venv: 2 of 3: $$(grep '^torch==' constraints.txt), by far the largest download; pip is silent meanwhile"
 	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@echo "make venv: 3 of 3: stepprobe itself and the other packages"
 	@$(PIP) hatchling
 	@$(PIP) --no-build-isolation --editable '.[dev,demo]'
 	@touch $@
-	@echo "make venv: ready"
+	@echo "make venv: ready ($$(du -sh $(VENV) | cut -f 1) in $(VENV))"

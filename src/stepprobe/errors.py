@@ -1,12 +1,13 @@
 """What can go wrong, as one tree. Each class has one exit code; each message says what happened and the next step.
 
-* StepprobeError           1
-  x AssertionFailed        1   an assertion of ``verify``, ``compare``, ``mask`` or ``check`` does not hold
+* StepprobeError           1   the base; itself where a report or a manifest cannot be written
+  x AssertionFailed        1   the evidence does not give the report that is kept (``verify``)
   x UsageError             2   the command line, the config or a path is wrong
-  x NotObserved            3   the subject could not be observed (no step, unreadable trace)
+  x NotObserved            3   the subject could not be observed: no step, no dataset for the demo
   x EvidenceError          4   evidence is missing, damaged, half-written or of a newer schema
     x LedgerError          4   accounts and wall time do not agree to the nanosecond
-  x ControlError           1   a control did not recover its known value
+
+Not everything that ends badly is an error: the verdicts ``fail`` and ``not measured`` of a report give 1 and 3, too.
 """
 
 
@@ -42,9 +43,3 @@ class EvidenceError(StepprobeError):
 
 class LedgerError(EvidenceError):
     """A ledger does not close: its accounts do not sum to its wall time."""
-
-
-class ControlError(StepprobeError):
-    """A probe did not recover a value that is known."""
-
-    exit_code = 1

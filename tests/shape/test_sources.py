@@ -12,6 +12,7 @@ PACKAGE = ROOT / "src" / "stepprobe"
 FILES = sorted(PACKAGE.rglob("*.py"))
 FILE_LINES = 400
 FUNCTION_LINES = 40
+OLDEST = (3, 10)
 VAGUE = {"manager", "helper", "helpers", "utils", "util", "handler", "common", "misc", "info", "data"}
 FRAMEWORKS = {"torch", "transformers", "trl", "peft", "accelerate", "datasets", "lightning"}
 
@@ -83,6 +84,16 @@ def test_only_the_command_line_prints(source):
 
 def test_frameworks_are_imported_inside_functions(source):
     assert framework_imports_at_import_time(source[1]) == set()
+
+
+def test_what_runs_in_the_users_process_is_written_for_their_older_python():
+    injected = [PACKAGE / "__init__.py", PACKAGE / "model" / "accounts.py", PACKAGE / "launch" / "arm.py"]
+    injected += [path for path in FILES if {"inject", "adapters", "attach"} & set(path.parts)]
+    assert len(injected) > 20
+    for path in injected:
+        ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=OLDEST)
+    with pytest.raises(SyntaxError):
+        ast.parse("try: ...\nexcept* OSError: ...", feature_version=OLDEST)
 
 
 def test_there_are_sources():

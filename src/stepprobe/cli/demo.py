@@ -13,7 +13,7 @@ from stepprobe.cli._console import tell
 from stepprobe.cli._parser import positive
 from stepprobe.errors import NotObserved, UsageError
 
-SUMMARY = "the whole tour on a real small training (CPU, about a minute)"
+SUMMARY = "the whole tour on a real small training (CPU only)"
 
 NEEDED = ("torch", "transformers", "tokenizers", "accelerate")
 """Packages that the demo's training script imports. They are the user's, so stepprobe does not depend on them."""
@@ -28,7 +28,7 @@ STANDARD_ERROR = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``demo``."""
     parser.add_argument("--steps", type=positive, default=80, metavar="N", help="steps to train (default: 80)")
-    parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="folder for runs")
+    parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the report")
 
 
@@ -71,8 +71,8 @@ def _require_packages() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"the demo trains a tiny model, and this Python lacks {', '.join(missing)}; install what it needs with: "
-            f"{shlex.quote(sys.executable)} -m pip install {' '.join(NEEDED)}"
+            f"the demo trains a tiny model, and this Python lacks {', '.join(missing)}; in the checkout of stepprobe: "
+            f"{shlex.quote(sys.executable)} -m pip install '.[demo]'"
         )
 
 

@@ -1,6 +1,7 @@
 """``stepprobe run -- CMD``: the user's job, observed."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,10 @@ TAKES_COMMAND = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.epilog = "The script keeps standard output; the report goes to standard error and into the run folder."
-    parser.add_argument("--steps", type=positive, metavar="N", help="end the job after N measured steps")
-    parser.add_argument("--warmup", type=warmup, default="auto", metavar="N", help="steps to leave out (default: auto)")
+    parser.add_argument("--steps", type=positive, metavar="N", help="end the job after the warm-up and N more steps")
+    parser.add_argument(
+        "--warmup", type=warmup, default="auto", metavar="N", help="leave out the first N steps (default: auto)"
+    )
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
 
@@ -57,5 +60,6 @@ def _tell(result: "Result", *, as_json: bool) -> int:
         wanted = 1
     for problem in result.problems:
         tell(problem)
-    tell(f"kept, with report.html, in {shown_path(result.folder)}")
+    page = result.folder / "report.html"
+    tell(f"kept; open {shown_path(page)}" if os.path.isfile(page) else f"kept in {shown_path(result.folder)}")
     return wanted

@@ -1,7 +1,8 @@
 """Arm the instrument in the user's process. Called by the injected ``sitecustomize`` in every interpreter of the job.
 
-Nothing happens until torch is imported, and nothing is written until a training step begins: launchers, data workers
-and other processes stay as they were.
+At once: a line in ``attach-events.jsonl``, a finder that waits for the modules of the adapters, and what is to be done
+at exit and in a forked child. When torch is imported, its hooks are put in place, with the gate shut. Steps are written
+from the first training step on, so launchers, data workers and other processes leave only their lines of events.
 """
 
 import atexit
@@ -15,7 +16,7 @@ from typing import Any
 from stepprobe import adapters
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.imports import AfterImport
-from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.observer import Limit, Observer
 from stepprobe.instruments.attach.sampler import Sampler
 
 EVENTS = "attach-events.jsonl"
@@ -52,12 +53,11 @@ def tell(folder: str, event: str) -> None:
         return
 
 
-def _limit(steps: str, warmup: str) -> int | None:
+def _limit(steps: str, warmup: str) -> Limit | None:
     """Return after how many steps to end the job: those asked for, and as many before as a warm-up may take."""
     if not steps:
         return None
-    before = int(warmup) if warmup.isdigit() else max(1, min(10, int(steps) // 4))
-    return int(steps) + before
+    return Limit(int(steps), int(warmup) if warmup.isdigit() else max(1, min(10, int(steps) // 4)))
 
 
 def _after(observer: Observer, name: str, action: adapters.Action) -> Any:

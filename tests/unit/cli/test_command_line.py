@@ -101,7 +101,8 @@ def test_the_report_of_run_leaves_standard_output_to_the_script(say, tmp_path):
     assert (code, out) == (0, "own\n")
     report, kept = err.splitlines()
     assert report == "2 steps, finished width=80 color=False"
-    assert (tmp_path / kept.split()[-1] / "report.html").is_file()
+    page = tmp_path / kept.removeprefix("stepprobe: kept; open ")
+    assert (page.name, page.is_file()) == ("report.html", True)
 
 
 def test_a_defect_of_a_renderer_does_not_cost_the_scripts_exit_code(say):

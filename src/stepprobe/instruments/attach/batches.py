@@ -4,14 +4,35 @@ Counted on the host's own copy of the batch, never on the device: reading a devi
 and change what is measured.
 """
 
+import weakref
 from collections import deque
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepprobe.instruments.attach.observer import Observer
 
 IGNORED = -100
 """The label that cross-entropy ignores by default in every framework that we know."""
+
+
+LOADED = 64
+"""Batches remembered between a loader and the model: more than any prefetch that we know."""
+
+
+class Loaded(NamedTuple):
+    """What a loader gave with some ids. Tensors are referred to weakly: a batch is not kept alive by being observed."""
+
+    ids: Callable[[], Any]
+    shape: tuple[int, ...]
+    mask: Callable[[], Any]
+    """The mask, or the count of real tokens where it had to be taken at once; None where there is neither."""
+    labels: Callable[[], Any]
+    """The same for the labels."""
+
+
+def _constant(value: int | None) -> Callable[[], int | None]:
+    return lambda: value
 
 
 class Batches:
@@ -25,19 +46,27 @@ class Batches:
         # the method as it was before anything was replaced: our own reading is nobody's synchronisation.
         # PyTorch counts, not NumPy: its code is in the caches already, NumPy's first call after a step takes 50 us
         self._item = torch._C.TensorBase.item
-        self._loaded: deque[dict[str, int]] = deque(maxlen=1024)
+        self._loaded: deque[Loaded] = deque(maxlen=LOADED)
         self._labels_from_loss = False
 
     def loaded(self, batch: Any) -> None:
-        """A loader gave a batch; on a device job this is the last moment at which it can be read for nothing."""
-        if self._facts.get("device", "cpu") == "cpu" or not hasattr(batch, "get"):
+        """A loader gave a batch: remember what a model may be called without.
+
+        On a device job this is the last moment at which it can be read for nothing; on the CPU it is read only if the
+        model's own arguments do not say it.
+        """
+        ids = batch.get("input_ids") if hasattr(batch, "get") else None
+        if not isinstance(ids, self._tensor):
             return
-        counts = {"real": self._real(batch.get("attention_mask")), "labelled": self._labelled(batch.get("labels"))}
-        self._loaded.append({name: count for name, count in counts.items() if count is not None})
+        mask, labels = batch.get("attention_mask"), batch.get("labels")
+        if self._facts.get("device", "cpu") == "cpu":
+            kept = [self._reference(mask), self._reference(labels)]
+        else:
+            kept = [_constant(self._real(mask)), _constant(self._labelled(labels))]
+        self._loaded.append(Loaded(weakref.ref(ids), tuple(ids.shape), *kept))
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The root is called: count its batch."""
-        loaded = self._loaded.popleft() if self._loaded else {}
         ids = kwargs.get("input_ids")
         if ids is None:
             ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
@@ -45,9 +74,10 @@ class Batches:
             self._facts["counts.slots"] = "not observed: the model got no integer tensor"
             return
         mask = kwargs.get("attention_mask")
+        loaded = self._loader_s(ids)
         self._observer.count("slots", ids.numel())
-        self._count_real(ids, mask, loaded.get("real"))
-        self._count_labelled(kwargs.get("labels"), loaded.get("labelled"))
+        self._count_real(ids, mask, loaded.mask() if loaded else None)
+        self._count_labelled(kwargs.get("labels"), loaded.labels() if loaded else None)
         shape = "×".join(map(str, ids.shape)) + ("" if mask is None else " masked")
         if self._observer.sites.shape(shape):
             self._observer.count("new_shapes")
@@ -58,20 +88,30 @@ class Batches:
             self._observer.count("labelled", self._item((target != ignored).sum()))
             self._facts["counts.labelled"] = "targets of cross_entropy"
 
-    def _count_real(self, ids: Any, mask: Any, loaded: int | None) -> None:
-        if mask is None:
-            self._facts["counts.real"] = "no attention mask: every slot counted"
-            self._observer.count("real", ids.numel())
-            return
-        real = self._real(mask) if loaded is None else loaded
-        if real is None:
-            self._facts["counts.real"] = "not observed: the mask lies on the device or is not rows × tokens"
-        else:
+    def _loader_s(self, ids: Any) -> Loaded | None:
+        """Return what the loader gave with these ids: the same tensor, or, once it was copied, the oldest like it."""
+        for place, loaded in enumerate(self._loaded):
+            if loaded.ids() is ids:
+                for _ in range(place):
+                    self._loaded.popleft()  # a model may be called twice with one batch: the entry itself stays
+                return loaded
+        if self._loaded and self._loaded[0].shape == tuple(ids.shape):
+            return self._loaded.popleft()
+        return None
+
+    def _count_real(self, ids: Any, mask: Any, loaded: Any) -> None:
+        real = loaded if isinstance(loaded, int) else self._real(loaded if mask is None else mask)
+        if real is not None:
             self._facts["counts.real"] = "attention mask"
             self._observer.count("real", real)
+        elif mask is None:
+            self._facts["counts.real"] = "no attention mask: every slot counted"
+            self._observer.count("real", ids.numel())
+        else:
+            self._facts["counts.real"] = "not observed: the mask lies on the device or is not rows × tokens"
 
-    def _count_labelled(self, labels: Any, loaded: int | None) -> None:
-        labelled = self._labelled(labels) if loaded is None else loaded
+    def _count_labelled(self, labels: Any, loaded: Any) -> None:
+        labelled = loaded if isinstance(loaded, int) else self._labelled(loaded if labels is None else labels)
         self._labels_from_loss = labelled is None
         if labelled is not None:
             self._facts["counts.labelled"] = "labels after the shift"
@@ -89,6 +129,9 @@ class Batches:
             return None
         # the first token of a row is nobody's target
         return int(self._item((labels[..., 1:] != IGNORED).sum()))
+
+    def _reference(self, value: Any) -> Callable[[], Any]:
+        return weakref.ref(value) if isinstance(value, self._tensor) else _constant(None)
 
     def _is_ids(self, value: Any) -> bool:
         return isinstance(value, self._tensor) and value.dtype in self._integers and value.dim() >= 2

@@ -4,9 +4,11 @@ from typing import Any
 
 _BY_NAME = {
     "attention": ("self_attn", "attn", "attention", "self_attention", "cross_attn", "linear_attn"),
-    "mlp": ("mlp", "feed_forward", "ffn", "feedforward"),
-    "lm_head": ("lm_head", "embed_out", "output", "head"),
+    "mlp": ("mlp", "feed_forward", "ffn", "feedforward", "fc1", "fc2", "linear1", "linear2"),
+    "lm_head": ("lm_head", "embed_out"),
 }
+_LM_HEAD_NEAR_THE_TOP = ("output", "head")
+"""Names of the head where they stand at most one level deep; further down they are other things."""
 
 
 def kind_of(name: str, module: Any) -> str | None:
@@ -20,6 +22,8 @@ def kind_of(name: str, module: Any) -> str | None:
     last = name.rpartition(".")[2].lower()
     if "experts" in last:
         return "moe"
+    if last in _LM_HEAD_NEAR_THE_TOP and name.count(".") <= 1:
+        return "lm_head"
     return next((kind for kind, names in _BY_NAME.items() if last in names), None)
 
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepprobe.instruments.attach.budget import Budget
 from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, Books, StackClock
@@ -20,6 +20,15 @@ FORWARD = INDEX["forward"]
 FORWARD_OTHER = INDEX["forward.other"]
 
 
+class Limit(NamedTuple):
+    """After how many steps to end the job."""
+
+    steps: int
+    """Steps that were asked for."""
+    warmup: int
+    """Steps before them that a warm-up may take."""
+
+
 class Observer:
     """The state of the observation of one training process.
 
@@ -28,7 +37,7 @@ class Observer:
     caused them.
     """
 
-    def __init__(self, folder: str, limit: int | None, clock: StackClock | None = None) -> None:
+    def __init__(self, folder: str, limit: Limit | None, clock: StackClock | None = None) -> None:
         self.clock = clock or StackClock()
         self.gate = Gate()
         self.patches = Patches()
@@ -209,8 +218,8 @@ class Observer:
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index))
         self._own_ns = time.perf_counter_ns() - books.end_wall
-        if self._limit is not None and self._index >= self._limit and end == "boundary":
-            self._stop()
+        if self._limit is not None and self._index >= sum(self._limit) and end == "boundary":
+            self._stop(self._limit)
 
     def _write_step(self, books: Books, end: str) -> None:
         accounts = {}
@@ -248,10 +257,11 @@ class Observer:
             for tell in self.on_detail:
                 tell(detail)
 
-    def _stop(self) -> None:
+    def _stop(self, limit: Limit) -> None:
         self.close()
         self.running = self.gate.open = False
         self._suspended = True
+        said = f"stepprobe: ended the script after {limit.steps} steps, as asked, and {limit.warmup} to warm up\n"
         with contextlib.suppress(OSError):
-            os.write(2, f"stepprobe: {self._index} steps measured, as asked; the script ends here\n".encode())
+            os.write(2, said.encode())
         raise SystemExit(0)

@@ -1,0 +1,104 @@
+"""What a micro-batch holds, from the model's own arguments or from the loader's batch."""
+
+import pytest
+
+from stepprobe.instruments.attach.batches import Batches
+from stepprobe.instruments.attach.observer import Observer
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def observer():
+    return Observer("", None)
+
+
+@pytest.fixture
+def batches(observer):
+    return Batches(observer, torch)
+
+
+def batch(rows=2, length=8, real=5, labelled=3):
+    mask = torch.zeros(rows, length, dtype=torch.int64)
+    mask[:, :real] = 1
+    labels = torch.full((rows, length), -100)
+    labels[:, 1 : 1 + labelled] = 7
+    return {"input_ids": torch.ones(rows, length, dtype=torch.int64), "attention_mask": mask, "labels": labels}
+
+
+def test_everything_as_keywords(batches, observer):
+    batches.forward((), batch())
+    assert observer.counters == {"slots": 16, "real": 10, "labelled": 6, "new_shapes": 1}
+
+
+def test_a_mask_that_is_passed_by_position_is_the_loader_s(batches, observer):
+    given = batch()
+    batches.loaded(given)
+    batches.forward((given["input_ids"], given["attention_mask"]), {})
+    assert (observer.counters["real"], observer.counters["labelled"]) == (10, 6)
+    assert observer.facts["counts.real"] == "attention mask"
+
+
+def test_a_prefetched_batch_is_not_taken_for_the_one_in_use(batches, observer):
+    first, second = batch(real=5), batch(real=2)
+    batches.loaded(first)
+    batches.loaded(second)
+    batches.forward((first["input_ids"],), {})
+    batches.forward((second["input_ids"],), {})
+    assert observer.counters["real"] == 10 + 4
+
+
+def test_one_batch_for_two_calls(batches, observer):
+    given = batch()
+    batches.loaded(given)
+    batches.forward((given["input_ids"],), {})
+    batches.forward((given["input_ids"],), {})
+    assert observer.counters["real"] == 20
+
+
+def test_on_a_device_the_loader_s_batch_is_counted_when_it_is_given(batches, observer):
+    observer.facts["device"] = "meta"
+    given = batch()
+    batches.loaded(given)
+    moved = {name: value.to("meta") for name, value in given.items()}
+    batches.forward((), moved)
+    assert (observer.counters["real"], observer.counters["labelled"]) == (10, 6)
+
+
+def test_a_mask_on_the_device_that_no_loader_gave_is_not_observed_and_not_zero(batches, observer):
+    moved = {name: value.to("meta") for name, value in batch().items()}
+    batches.forward((), moved)
+    assert "real" not in observer.counters
+    assert observer.facts["counts.real"].startswith("not observed")
+
+
+def test_without_any_mask_every_slot_is_counted_and_said(batches, observer):
+    batches.forward((torch.ones(2, 8, dtype=torch.int64),), {})
+    assert observer.counters["real"] == 16
+    assert observer.facts["counts.real"].startswith("no attention mask")
+
+
+def test_a_batch_is_not_kept_alive(batches):
+    import weakref
+
+    given = batch()
+    alive = weakref.ref(given["attention_mask"])
+    batches.loaded(given)
+    del given
+    assert alive() is None
+
+
+def test_targets_of_the_loss_count_only_where_nobody_gave_labels(batches, observer):
+    ids = torch.ones(2, 8, dtype=torch.int64)
+    batches.forward((ids,), {})
+    batches.loss(torch.tensor([1, -100, 3]), -100)
+    assert observer.counters["labelled"] == 2
+    batches.forward((), batch())
+    batches.loss(torch.tensor([1, -100, 3]), -100)
+    assert observer.counters["labelled"] == 2 + 6
+
+
+def test_a_model_without_ids_is_said(batches, observer):
+    batches.forward((torch.ones(2, 8),), {})
+    assert observer.counters == {}
+    assert observer.facts["counts.slots"].startswith("not observed")
