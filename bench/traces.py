@@ -6,7 +6,8 @@
     python bench/traces.py --sizes 50,210               # fewer
 
 CPU seconds are user + system of the whole process with its imports and children; memory is its peak resident set. Each
-line is one run; compare lines of one invocation only.
+line is one run; compare lines of one invocation only. "ms for each more MB" is the slope from the line above: it says
+whether the cost is linear, without the fixed cost of starting.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +64,12 @@ def replicate(source, target, megabytes):
     return repeat
 
 
+def elsewhere(work, *arguments):
+    """Do it in a process of its own: what a child is said to have used begins with what its parent held."""
+    with ProcessPoolExecutor(1) as pool:
+        return pool.submit(work, *arguments).result()
+
+
 def ids(event):
     """Return the ids of an event that must differ in each repeat."""
     arguments = event.get("args")
@@ -105,21 +113,23 @@ def main():
     parser.add_argument("--hta", type=Path, help="a Python in which HolisticTraceAnalysis is installed")
     parser.add_argument("--hta-most", type=int, default=1000, help="largest size in MB that it is given")
     arguments = parser.parse_args()
-    first = None
+    before, slopes = (0.0, 0.0), []
     with tempfile.TemporaryDirectory() as folder:
-        source = arguments.source or own_trace(Path(folder))
+        source = arguments.source or elsewhere(own_trace, Path(folder))
         for size in map(int, arguments.sizes.split(",")):
             trace = Path(folder) / f"trace{size}.json"
-            repeats = replicate(source, trace, size)
+            repeats = elsewhere(replicate, source, trace, size)
             megabytes = trace.stat().st_size / 1e6
             command = [sys.executable, "-m", "stepprobe", "trace", str(trace), "--json", "--out", folder]
             cpu, memory, shown = cost(command)
             figures = json.loads(shown)["figures"]
-            first = first or (cpu, megabytes)
-            linear = cpu / megabytes / (first[0] / first[1])
+            slope = (cpu - before[0]) / (megabytes - before[1])
+            ratio = f"{slope / slopes[-1]:.2f}x the slope before" if slopes else ""
+            slopes += [slope] if before[1] else []
+            before = cpu, megabytes
             print(
                 f"stepprobe  {megabytes:7.0f} MB  {figures['trace.events']['value']:9.0f} events  {cpu:7.2f} CPU s"
-                f"  {memory:6.0f} MB peak  {megabytes / cpu:6.0f} MB/CPU s  {linear:.2f}x the first line's cost per MB"
+                f"  {memory:6.0f} MB peak  {megabytes / cpu:6.0f} MB/CPU s  {1000 * slope:.2f} ms for each more MB {ratio}"
                 f"  ({repeats} repeats, idle {figures['trace.idle_share']['value']:.4f})",
                 flush=True,
             )

@@ -20,7 +20,7 @@ from stepprobe.model.trace import encode_columns
 FOLDER = Path(os.environ.get("STEPPROBE_SHARED_DATA", "absent")) / "traces"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="STEPPROBE_SHARED_DATA names no folder with traces/")
 
-# idle % of steps, busy ms, kernels, copies, linked and carried % of time, op + device over device rows, with annotations
+# idle % of steps, busy ms, kernels, copies, linked and carried % of time, op + device over device rows, annotated
 KNOWN = {
     "h100_timesformer": (58.58, 158.4, 446, 88, 100.0, 0.0, 2.000, 3.010),
     "h100_owlv2": (53.21, 566.8, 4330, 835, 100.0, 0.0, 2.000, 3.903),

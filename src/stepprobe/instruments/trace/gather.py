@@ -1,7 +1,7 @@
 """Gathers decoded events into columns, chunk by chunk."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepprobe.instruments.trace.events import LARGEST_EXACT, NO_ARGUMENTS, Event, ident, nanoseconds
@@ -105,7 +105,10 @@ class Gatherer:
                 self.scale = 1 if found[len(found) // 2] > EPOCH_NS else US_NS
 
 
-def _loses_nanoseconds(starts: Iterable[Any]) -> bool:
+def _loses_nanoseconds(starts: list[Any]) -> bool:
+    array = _plain_array(starts)
+    if array is not None:
+        return bool(array.dtype.kind == "f" and array.max(initial=0) > LARGEST_EXACT)
     return any(type(start) is float and start > LARGEST_EXACT for start in starts)
 
 

@@ -36,6 +36,7 @@ _REST: dict[bool, msgspec.json.Decoder[Any]] = {
     True: msgspec.json.Decoder(ExactWhole),
 }
 _ABOUT = msgspec.json.Decoder(About)
+_CLOSE = ord("]")
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -89,16 +90,21 @@ class Reader:
     def feed(self, chunk: bytes) -> None:
         """Take the next piece and decode the events that it completes."""
         self._bytes += len(chunk)
-        self._text += chunk
-        if self._head is None and not self._open():
-            return
         if self._cut is None:
+            self._text += chunk
+            if self._head is None:
+                self._open()
             return
         between, ours = self._cut
-        place = self._text.rfind(between)
-        if place > 0:
-            self._decode(b"[" + self._text[: place + ours] + b"]")
-            del self._text[: place + ours + 1]
+        text = bytearray().join((b"[", self._text, chunk))
+        place = text.rfind(between)
+        if place > 1:
+            comma = place + ours
+            text[comma] = _CLOSE
+            self._decode(memoryview(text)[: comma + 1])
+            self._text = text[comma + 1 :]
+        else:
+            self._text = text[1:]
 
     def finish(self, source: Source) -> Columns:
         """Decode what is left and return the columns.
@@ -159,14 +165,14 @@ class Reader:
         yield "events that were mended (control characters, wrong types)", self._mended, gatherer.events
         yield "rows without a usable time or duration", gatherer.untimed, gatherer.events
 
-    def _decode(self, text: bytes) -> None:
+    def _decode(self, text: memoryview) -> None:
         try:
             self._take(_EVENTS[self._exact].decode(text))
         except TooCoarse:
             self._exact = True
             self._decode(text)
         except _REFUSED:
-            self._piecewise(text)
+            self._piecewise(bytes(text))
 
     def _take(self, events: list[Event] | list[ExactEvent]) -> None:
         self._gatherer.add(events, exact=self._exact)
