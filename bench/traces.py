@@ -129,7 +129,8 @@ def main():
             before = cpu, megabytes
             print(
                 f"stepprobe  {megabytes:7.0f} MB  {figures['trace.events']['value']:9.0f} events  {cpu:7.2f} CPU s"
-                f"  {memory:6.0f} MB peak  {megabytes / cpu:6.0f} MB/CPU s  {1000 * slope:.2f} ms for each more MB {ratio}"
+                f"  {memory:6.0f} MB peak  {megabytes / cpu:6.0f} MB/CPU s"
+                f"  {1000 * slope:.2f} ms for each more MB {ratio}"
                 f"  ({repeats} repeats, idle {figures['trace.idle_share']['value']:.4f})",
                 flush=True,
             )

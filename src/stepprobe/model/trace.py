@@ -92,6 +92,8 @@ class TraceHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the file as it lay on disk."""
     text_bytes: int
     """Bytes of JSON in it, after decompression."""
+    read_cpu_ns: int = 0
+    """CPU time that reading it took."""
     layout: str
     """``streamed`` or ``whole``: how it was decoded."""
     events: int

@@ -25,9 +25,8 @@ def written(tmp_path, built, name="trace.json"):
 def test_one_object_with_the_promised_figures(tmp_path, capsys):
     assert main(["trace", written(tmp_path, training()), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    names = (
-        "step_wall busy_share idle_share carried_over_share linked_share kernels double_count_factor comm_overlap_share"
-    )
+    names = "step_wall busy_share idle_share carried_over_share linked_share kernels double_count_factor"
+    names += " comm_overlap_share read_mb_per_cpu_s"
     assert {f"trace.{name}" for name in names.split()} <= set(shown["figures"])
     assert shown["figures"]["trace.step_wall"]["value"] == 1.0
     assert all(control["ok"] for control in shown["controls"])

@@ -186,6 +186,75 @@ def test_a_long_kernel_that_nothing_contradicts_stays():
     assert found.losses == ()
 
 
+def test_two_devices_of_one_process_have_a_ledger_each():
+    built = Builder()
+    built.step(0, 0, 1000)
+    built.kernel("gemm", 200, 500, built.launch(100, 110), launched=100)
+    built.device = 1
+    built.kernel("gemm", 300, 900, built.launch(120, 130), launched=120)
+    found = ledger(built)[1]
+    assert [(step.device, step.accounts_ns["compute"]) for step in found.steps] == [("0", 300), ("1", 600)]
+    assert found.busy_ns == 900
+
+
+def test_a_clock_that_jumped_is_said():
+    built = training()
+    built.kernel("gemm", 100_000, 101_000, built.launch(150_000, 151_000), launched=150_000)
+    assert ledger(built)[1].before_launch == 1
+
+
+def test_broken_external_ids_change_nothing_but_are_counted():
+    whole, broken = training(), training()
+    for event in broken.events:
+        if event["cat"] in ("kernel", "gpu_memcpy"):
+            event["args"]["External id"] = event["args"]["correlation"]
+    assert ledger(broken)[0] == ledger(whole)[0]
+    assert ledger(broken)[1].by_op == ledger(whole)[1].by_op
+    assert ledger(broken)[1].naive.equals_correlation == 12
+    assert ledger(whole)[1].naive.agree == 6
+    misled = training()
+    for event in misled.events:
+        if event["cat"] == "kernel" and event["args"].get("External id"):
+            event["args"]["External id"] = 1  # the first aten::linear
+    assert ledger(misled)[1].naive.differ > 0
+    assert ledger(misled)[1].by_op == ledger(whole)[1].by_op
+
+
+def test_siblings_that_overlap_on_a_stream_are_counted_once():
+    built = Builder()
+    built.step(0, 0, 1000)
+    for start, end in ((100, 400), (300, 500)):
+        built.kernel("gemm", start, end, built.launch(50, 60), launched=50)
+    assert agrees(built).steps[0].accounts_ns["compute"] == 400
+
+
+def test_steps_without_kernels_stay():
+    built = Builder()
+    built.step(0, 0, 1000)
+    built.step(1, 1000, 2000)
+    built.kernel("gemm", 1200, 1500, built.launch(1100, 1110), launched=1100)
+    found = agrees(built)
+    assert [step.launched_ns for step in found.steps] == [0, 300]
+    assert found.steps[0].accounts_ns["idle.python"] == 1000
+
+
+def test_the_same_trace_later_and_with_other_ids_gives_the_same_ledger():
+    moved = training(ns=1)
+    moved.origin_ns += 10**15
+    again = Builder(origin_ns=moved.origin_ns)
+    again.events = [
+        event
+        | {"ts": event["ts"] + 1e9}
+        | (
+            {"args": event["args"] | {"correlation": event["args"]["correlation"] + 7_000}}
+            if "correlation" in event.get("args", {})
+            else {}
+        )
+        for event in training(ns=0).events
+    ]
+    assert ledger(again)[0] == ledger(training())[0]
+
+
 def test_annotations_are_no_device_time():
     built = training()
     before = ledger(built)[0]

@@ -53,6 +53,8 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[str, ...]
     events: int
     rows: int
+    text_bytes: int
+    read_cpu_ns: int
     layout: str
     resolution_ns: float
     marked: bool
@@ -160,6 +162,8 @@ def _identity(header: TraceHeader, process: str) -> dict[str, Any]:
         "cards": tuple(dict.fromkeys(header.devices)),
         "events": header.events,
         "rows": header.rows,
+        "text_bytes": header.text_bytes,
+        "read_cpu_ns": header.read_cpu_ns,
         "layout": header.layout,
         "resolution_ns": header.resolution_ns,
     }

@@ -9,6 +9,7 @@ import gc
 import io
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ class Reader:
         self._exact = False
         self._gatherer = Gatherer()
         self._about: list[About] = []
+        self._began_ns = time.process_time_ns()
         self._bytes = self._lost_bytes = self._lost_events = self._mended = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -128,6 +130,7 @@ class Reader:
             source_bytes=size,
             source_sha256=digest,
             text_bytes=self._bytes,
+            read_cpu_ns=time.process_time_ns() - self._began_ns,
             layout="streamed" if self._cut else "whole",
         )
 
