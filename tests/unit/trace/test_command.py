@@ -103,7 +103,7 @@ def test_the_table_as_csv_is_harmless_in_a_spreadsheet(tmp_path):
     with open(tmp_path / "top.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"kernel", "rows [count]", "sum [ms]", "of step [1]"} <= set(rows[0])
-    assert "'=HYPERLINK(1)" in [one["kernel"] for one in rows]
+    assert "'=HYPERLINK" in [one["kernel"] for one in rows]
     assert sum(int(one["rows [count]"]) for one in rows) == 13
 
 

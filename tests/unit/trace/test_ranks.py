@@ -5,6 +5,7 @@ import pytest
 from stepprobe.analysis.trace.ranks import compare, ordered
 from stepprobe.analysis.trace.report import trace_report
 from stepprobe.analysis.trace.summary import encode_summaries, summarise
+from stepprobe.analysis.trace.tables import readable
 from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.trace import encode_columns
@@ -79,3 +80,17 @@ def test_equal_ranks_have_no_straggler_finding():
     found = trace_report(Evidence(probe="trace", command="trace", subject="j", environment={}, files=files))
     assert "rank.straggler" not in [one.kind for one in found.findings]
     assert found.figures["trace.rank_wait"].value == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("void at::native::(anonymous namespace)::k<int, (bool)1>(float*, int)", "k<int, (bool)1>"),
+        ("ncclKernel_AllReduce_Sum(ncclDevComm*, unsigned long)", "ncclKernel_AllReduce_Sum"),
+        ("Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pageable)"),
+        ("(carried over)", "(carried over)"),
+        ("", ""),
+    ],
+)
+def test_names_of_kernels_are_readable(name, shown):
+    assert readable(name) == shown

@@ -103,5 +103,5 @@ def _headline(summaries: Sequence[TraceSummary], found: Mapping[str, Estimate], 
         data, walls = sum(one.data_ns for one in summaries), sum(sum(one.step_walls_ns) for one in summaries)
         parts.append(f"DataLoader {data / 1e6:,.1f} of {walls / 1e6:,.1f} ms in all steps")
     if ranks is not None and "trace.straggler" in found:
-        parts.append(f"{ranks.labels[int(found['trace.straggler'].value)]} comes last most dearly")
+        parts.append(f"the others wait for {ranks.labels[int(found['trace.straggler'].value)]}")
     return " · ".join(parts)

@@ -9,6 +9,7 @@ from stepprobe.analysis.trace.device import DeviceStep
 from stepprobe.analysis.trace.figures import NS_PER_MS, idle_ns
 from stepprobe.analysis.trace.kernels import Group
 from stepprobe.analysis.trace.ranks import Ranks, label
+from stepprobe.analysis.trace.steps import MARK
 from stepprobe.analysis.trace.summary import TraceSummary
 from stepprobe.model.device import DEVICE_ACCOUNTS, DEVICE_LABELS
 from stepprobe.model.report import Cell, Chart, Column, Table
@@ -40,29 +41,38 @@ def tables(summaries: Sequence[TraceSummary], ranks: Ranks | None, top: int = TO
 
 def step_table(summaries: Sequence[TraceSummary]) -> Table:
     """Return the device ledger step by step."""
-    lines = [(label(one, place), step) for place, one in enumerate(summaries) for step in one.steps]
-    left_out = len(lines) - STEPS_MOST
-    several = len(summaries) > 1
-    columns = [Column(title=title) for title in ("rank", "step", "device")]
-    columns += [Column(title=title, unit=MS) for title in ("wall", "busy", "launched", "idle", "head", "tail")]
-    columns += [Column(title="overlap", unit="1")]
-    rows = [_step_row(rank, step) for rank, step in lines[:STEPS_MOST]]
+    named = step_names(summaries)
+    left_out = len(named) - STEPS_MOST
+    columns = [Column(title="step")]
+    columns += [Column(title=title, unit=MS) for title in ("wall", "busy", "launched", "head", "tail")]
     return Table(
         name="steps",
         title="Device ledger by step",
-        columns=tuple(columns if several else columns[1:]),
-        rows=tuple(row if several else row[1:] for row in rows),
+        columns=(*columns, Column(title="overlap", unit="1")),
+        rows=tuple(_step_row(name, step) for name, step in named[:STEPS_MOST]),
         caption="busy: device rows inside the step. launched: device rows that the step launched, whenever they ran; "
         "equal work shows there. A negative tail: the device ran past the host's end of the step. overlap: part of the "
         "communication that compute hides." + (f" {left_out} more steps are in the figures." if left_out > 0 else ""),
     )
 
 
-def _step_row(rank: str, step: DeviceStep) -> tuple[Cell, ...]:
-    idle = idle_ns(step)
-    parts = (step.wall_ns, step.wall_ns - idle, step.launched_ns, idle, step.head_ns, step.tail_ns)
+def step_names(summaries: Sequence[TraceSummary]) -> list[tuple[str, DeviceStep]]:
+    """Return every step with a name that tells it from the others: rank and device are said where they differ."""
+    devices = {step.device for one in summaries for step in one.steps}
+    found = []
+    for place, one in enumerate(summaries):
+        rank = f"{label(one, place)} · " if len(summaries) > 1 else ""
+        several = len({step.device for step in one.steps}) > 1 if rank else len(devices) > 1
+        for step in one.steps:
+            name = f"{rank}{step.step.removeprefix(MARK)}" if rank else step.step
+            found.append((f"{name} · device {step.device}" if several else name, step))
+    return found
+
+
+def _step_row(name: str, step: DeviceStep) -> tuple[Cell, ...]:
+    parts = (step.wall_ns, step.wall_ns - idle_ns(step), step.launched_ns, step.head_ns, step.tail_ns)
     overlap = step.hidden_ns / step.communication_ns if step.communication_ns else None
-    return (rank, step.step, step.device, *(part / NS_PER_MS for part in parts), overlap)
+    return (name, *(part / NS_PER_MS for part in parts), overlap)
 
 
 def kernel_tables(summaries: Sequence[TraceSummary], top: int) -> list[Table]:
@@ -120,9 +130,29 @@ def _group_table(name: str, title: str, groups: tuple[Group, ...], sizes: tuple[
     for one in shown:
         numbers = (one.count, one.total_ns / NS_PER_MS / max(1, steps), one.total_ns / max(1, wall))
         late = (one.exclusive_ns / max(1, wall), one.late, one.waited_ns / NS_PER_MS / max(1, steps))
-        rows.append((one.label, *numbers, *late))
-    columns = (Column(title=name[:-1]), *_GROUP_COLUMNS)
+        rows.append((readable(one.label), *numbers, *late))
+    columns = (Column(title=_SINGULAR[name]), *_GROUP_COLUMNS)
     return Table(name=name, title=title, columns=columns, rows=tuple(rows), caption=caption)
+
+
+_SINGULAR = {
+    "kernels": "kernel",
+    "families": "family",
+    "phases": "pass",
+    "operations": "operation",
+    "modules": "module",
+}
+
+
+def readable(name: str) -> str:
+    """Return a kernel's name without what all C++ names share: its result, its parameters, its outer namespaces."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+    depth = 0
+    for place, character in enumerate(name):
+        if character == "(" and depth == 0 and name[max(0, place - 1)] not in " (":
+            return name[:place]
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+    return name
 
 
 def _relabelled(one: Group, name: str) -> Group:
@@ -194,25 +224,22 @@ def rank_table(summaries: Sequence[TraceSummary], ranks: Ranks) -> Table:
         steps = max(1, len(one.steps))
         wall = sum(step.wall_ns for step in one.steps)
         idle = sum(map(idle_ns, one.steps))
-        spent = [sum(step.accounts_ns[name] for step in one.steps) for name in ("compute", "communication")]
+        bare = sum(step.accounts_ns["communication"] for step in one.steps)
         waits = ranks.waited(place) / NS_PER_MS / steps if ranks.meetings else None
-        numbers = (
-            wall / NS_PER_MS / steps,
-            (wall - idle) / max(1, wall),
-            *(part / NS_PER_MS / steps for part in spent),
-        )
+        numbers = (wall / NS_PER_MS / steps, (wall - idle) / max(1, wall), bare / NS_PER_MS / steps)
         meetings: tuple[Cell, ...] = (waits, ranks.last(place), ranks.offsets_ns[place] / NS_PER_MS)
         rows.append((ranks.labels[place], *numbers, *meetings))
     columns = [Column(title="rank"), Column(title="wall", unit=MS), Column(title="busy", unit="1")]
-    columns += [Column(title=title, unit=MS) for title in ("compute", "bare comm.", "waits")]
-    columns += [Column(title="came last", unit="count"), Column(title="clock", unit=MS)]
+    columns += [Column(title=title, unit=MS) for title in ("bare", "waits")]
+    columns += [Column(title="last", unit="count"), Column(title="clock", unit=MS)]
     return Table(
         name="ranks",
         title="Ranks",
         columns=tuple(columns),
         rows=tuple(rows),
-        caption="ms per step. waits: for the last rank, in collectives that all share; the straggler waits least. "
-        "clock: against the first rank, from the ends of those collectives.",
+        caption="ms per step. bare: communication that compute does not hide. waits: for the last rank, in collectives "
+        "that all share; the straggler waits least. last: how often it came last. clock: against the first rank, from "
+        "the ends of those collectives.",
     )
 
 
@@ -221,7 +248,7 @@ def meeting_table(ranks: Ranks, top: int) -> Table:
     dearest = sorted(ranks.meetings, key=lambda one: (-sum(one.waits_ns), one.name, one.number))[:top]
     rows = tuple(
         (
-            one.name,
+            readable(one.name),
             one.number + 1,
             ranks.labels[one.straggler],
             max(one.waits_ns) / NS_PER_MS,
@@ -231,14 +258,14 @@ def meeting_table(ranks: Ranks, top: int) -> Table:
         )
         for one in dearest
     )
-    columns = (Column(title="collective"), Column(title="no.", unit="count"), Column(title="came last"))
-    waits = (Column(title="longest wait", unit=MS), Column(title="waited"), Column(title="mean wait", unit=MS))
+    columns = (Column(title="collective"), Column(title="no.", unit="count"), Column(title="last"))
+    waits = (Column(title="longest", unit=MS), Column(title="waited"), Column(title="mean", unit=MS))
     return Table(
         name="collectives",
         title="Collectives by wait",
-        columns=(*columns, *waits, Column(title="ends apart", unit=MS)),
+        columns=(*columns, *waits, Column(title="apart", unit=MS)),
         rows=rows,
-        caption="ends apart: latest minus earliest end after the clocks are aligned.",
+        caption="Waits in ms. apart: latest minus earliest end after the clocks are aligned.",
     )
 
 
@@ -272,11 +299,8 @@ def charts(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> tuple[Char
 
 
 def _steps_chart(summaries: Sequence[TraceSummary]) -> Chart:
-    lines = [(place, step) for place, one in enumerate(summaries) for step in one.steps][:STEPS_MOST]
-    several = len(summaries) > 1 or len({step.device for _, step in lines}) > 1
     values: list[dict[str, Cell]] = []
-    for place, step in lines:
-        name = f"{label(summaries[place], place)} · {step.step} · {step.device}" if several else step.step
+    for name, step in step_names(summaries)[:STEPS_MOST]:
         for account in DEVICE_ACCOUNTS:
             if spent := step.accounts_ns[account]:
                 values.append({"step": name, "account": DEVICE_LABELS[account], "ms": spent / NS_PER_MS})
