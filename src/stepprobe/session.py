@@ -263,10 +263,8 @@ def _write(folder: Path, derived: Report) -> list[str]:
     documents, problems = {store.REPORT_JSON: _as_json(derived)}, []
     try:
         documents[store.REPORT_HTML] = html.render(derived)
-    except ImportError as error:
-        problems.append(
-            f"{store.REPORT_HTML} was not drawn: {error}; install what is missing, then: stepprobe report RUN"
-        )
+    except Exception as error:  # the other forms of the report, and the script's exit code, still count
+        problems.append(f"{store.REPORT_HTML} was not drawn: {_tell(error)}")
     try:
         store.write_report(folder, documents)
     except StepprobeError as error:

@@ -46,6 +46,8 @@ def verify(folder, environment):
         ("evaluates", 0, 12),
         ("trains in eval mode", 0, 12),
         ("no loader", 0, 12),
+        ("evaluates first", 0, 12),
+        ("is interrupted", 0, 12),
         ("class named to break reports", 0, 12),
     ],
 )

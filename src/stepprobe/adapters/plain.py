@@ -1,10 +1,11 @@
 """PyTorch itself: optimizers, backward, losses, loaders, gradient scaling. Every framework ends here."""
 
 import functools
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stepprobe.instruments.attach import tensors
+from stepprobe.instruments.attach import copies, tensors
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.modules import ModuleHooks
@@ -13,6 +14,7 @@ from stepprobe.instruments.attach.patches import booked, swallowed
 from stepprobe.instruments.attach.roots import RootFinder
 from stepprobe.instruments.attach.unit_costs import unit_costs_ns
 
+OURS = tensors.__file__.rpartition("instruments")[0]
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
 
 
@@ -21,19 +23,20 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     observer.tell("torch")
     batches = Batches(observer, torch)
     hooks = ModuleHooks(observer, batches, torch)
-    observer.part, observer.batch_loaded = hooks.part, batches.loaded
+    observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
     observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
     RootFinder(observer, hooks, torch).watch()
     _optimizers(observer, torch)
     _functions(observer, hooks, torch)
     tensors.watch(observer, torch)
+    copies.watch(observer.patches, torch)
 
 
 def _optimizers(observer: Observer, torch: ModuleType) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    register_optimizer_step_pre_hook(lambda *_: observer.optimizer_begins())
-    register_optimizer_step_post_hook(lambda *_: observer.optimizer_ended())
+    register_optimizer_step_pre_hook(_outside_graphs(torch, observer.optimizer_begins))
+    register_optimizer_step_post_hook(_outside_graphs(torch, observer.optimizer_ended))
     clock, gate, patches = observer.clock, observer.gate, observer.patches
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         patches.replace(owner, "zero_grad", booked(clock, gate, INDEX["zero_grad"]))
@@ -44,6 +47,19 @@ def _optimizers(observer: Observer, torch: ModuleType) -> None:
         if patches.replace(clipping, name, booked(clock, gate, INDEX["clip"])) and hasattr(torch.nn.utils, name):
             patches.replace(torch.nn.utils, name, _same(getattr(clipping, name)))
     patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
+
+
+def _outside_graphs(torch: ModuleType, tell: Callable[[], None]) -> Callable[..., None]:
+    """Return a hook for ``tell`` that a compiled optimizer step leaves its graph for, as it does for its own hooks."""
+    compiling, aside = torch.compiler.is_compiling, torch._disable_dynamo(tell)
+
+    def hook(*_: Any) -> None:
+        if compiling():
+            aside()
+        else:
+            tell()
+
+    return hook
 
 
 def _same(function: Any) -> Any:
@@ -70,20 +86,25 @@ def _scaled(observer: Observer, step: Any) -> Any:
 def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> None:
     patches, functional = observer.patches, torch.nn.functional
     patches.replace(torch.autograd, "backward", hooks.backward)
-    patches.replace(functional, "scaled_dot_product_attention", hooks.part("attention"))
-    patches.replace(functional, "cross_entropy", hooks.loss)
-    patches.replace(functional, "linear_cross_entropy", hooks.part("loss"))
-    patches.replace(torch, "save", swallowed(observer.clock, observer.gate, INDEX["checkpoint"]))
+    attention, loss = hooks.part("attention"), hooks.part("loss")
+    patches.replace(functional, "scaled_dot_product_attention", copies.scriptable(torch, attention))
+    patches.replace(functional, "cross_entropy", copies.scriptable(torch, hooks.loss))
+    patches.replace(functional, "linear_cross_entropy", copies.scriptable(torch, loss))
+    saving = swallowed(observer.clock, observer.gate, INDEX["checkpoint"])
+    if patches.replace(torch.serialization, "save", saving):  # pickle looks for it where it is defined
+        patches.replace(torch, "save", _same(torch.serialization.save))
 
 
 def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
     """Put the hooks of ``torch.utils.data`` in place."""
     clock, gate, patches = observer.clock, observer.gate, observer.patches
+    for_training = dataloader.torch.is_grad_enabled  # what is drawn without gradients begins and ends no step
 
     def waiting(next_: Any) -> Any:
         @functools.wraps(next_)
         def waiting(iterator: Any) -> Any:
-            observer.data_asked()
+            if for_training():
+                observer.data_asked()
             batch = wait(iterator)
             observer.batch_loaded(batch)
             return batch
@@ -94,7 +115,8 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
     def starting(iter_: Any) -> Any:
         @functools.wraps(iter_)
         def starting(loader: Any) -> Any:
-            observer.data_asked()
+            if for_training():
+                observer.data_asked()
             if gate.open:
                 _loader_facts(observer, loader)
             return start(loader)
@@ -159,9 +181,18 @@ def attach_compiler(observer: Observer, callback: ModuleType) -> None:
     callback.callback_handler.register_end_callback(ended)
 
 
+def attach_rules(_: Observer, rules: Any) -> None:
+    """Let ``torch.compile`` look into a wrapper of ours where a compiled function calls it, and compile none itself."""
+    rules.SKIP_DIRS.append(OURS)
+    rules._recompile_re()
+    called = rules.BUILTIN_INLINE_WHEN_CALLED
+    rules.BUILTIN_INLINE_WHEN_CALLED = type(called)((*called, OURS))
+
+
 ON_IMPORT = {
     "torch": attach,
     "torch.utils.data.dataloader": attach_loader,
     "torch.utils.data._utils.fetch": attach_fetch,
     "torch._dynamo.callback": attach_compiler,
+    "torch._dynamo.trace_rules": attach_rules,
 }

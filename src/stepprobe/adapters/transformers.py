@@ -20,6 +20,8 @@ BOOKED = {
 }
 SWALLOWED = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpoint"}
 MASKS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
+MOST = 1e18
+"""What a rate may be; infinities and what is no number are no rates."""
 SETTINGS = ("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers")
 
 
@@ -46,7 +48,7 @@ def _logging(observer: Observer, log: Any) -> Any:
     @functools.wraps(log)
     def logging(trainer: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         for name, value in logs.items():
-            if isinstance(value, (int, float)) and ("per_second" in name or "tokens" in name):
+            if isinstance(value, (int, float)) and abs(value) < MOST and ("per_second" in name or "tokens" in name):
                 observer.sites.rates[str(name)[:80]] = float(value)
         return logged(trainer, logs, *args, **kwargs)
 

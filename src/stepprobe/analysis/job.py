@@ -10,7 +10,7 @@ from stepprobe.errors import UsageError
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.records import decode_process
 
-STEPS_FILE = re.compile(r"steps-rank\d+-pid\d+\.jsonl")
+STEPS_FILE = re.compile(r"steps-rank\d+-pid\d+(-\d+)?\.jsonl")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

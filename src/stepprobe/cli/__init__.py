@@ -4,6 +4,7 @@ A file whose name begins with an underscore is no command. Everything heavy is i
 """
 
 import argparse
+import contextlib
 import importlib
 import pkgutil
 import shlex
@@ -14,7 +15,7 @@ from typing import Protocol, cast
 
 from stepprobe import __version__
 from stepprobe.cli._config import read_config
-from stepprobe.cli._console import tell, write
+from stepprobe.cli._console import hold_streams, tell, write
 from stepprobe.cli._parser import Parser, nearest
 from stepprobe.errors import AssertionFailed, StepprobeError, UsageError
 
@@ -47,6 +48,7 @@ def load(name: str) -> Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is told here, once."""
     words = list(sys.argv[1:] if argv is None else argv)
+    hold_streams()
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a terminal that lacks a character must not cost the report
@@ -60,6 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _PIPE_CLOSED
+    except OSError as error:  # what was to be said could not be written
+        with contextlib.suppress(OSError):
+            tell(f"{error}; make room, or send the output elsewhere")
+        return 1
 
 
 def _dispatch(words: list[str]) -> int:
@@ -85,7 +91,7 @@ def _parse(name: str, command: Command, words: list[str]) -> argparse.Namespace 
     if takes_command:
         parser.usage = "%(prog)s [options] -- CMD [ARG ...]"
         parser.add_argument("misplaced", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    source, tables = read_config(Path.cwd(), names())
+    source, tables = read_config(Path(), names())
     parser.take_defaults(tables.get(name, {}), f"{source} [{name}]")
     try:
         arguments = parser.parse_args(own)

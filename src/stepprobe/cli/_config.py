@@ -17,7 +17,8 @@ def read_config(folder: Path, commands: Collection[str]) -> tuple[str, Mapping[s
     if (folder / "stepprobe.toml").is_file():
         return "stepprobe.toml", _checked("stepprobe.toml", _read(folder / "stepprobe.toml"), commands)
     if (folder / "pyproject.toml").is_file():
-        tables = _read(folder / "pyproject.toml").get("tool", {}).get("stepprobe", {})
+        tool = _read(folder / "pyproject.toml").get("tool")
+        tables = tool.get("stepprobe", {}) if isinstance(tool, dict) else {}
         return "pyproject.toml", _checked("pyproject.toml", tables, commands)
     return "", {}
 
@@ -33,7 +34,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path.name} is not TOML: {error}") from error
 
 
-def _checked(name: str, tables: Mapping[str, Any], commands: Collection[str]) -> Mapping[str, Mapping[str, object]]:
+def _checked(name: str, tables: object, commands: Collection[str]) -> Mapping[str, Mapping[str, object]]:
+    if not isinstance(tables, dict):
+        raise UsageError(f"{name}: tool.stepprobe is {tables!r}; it must hold a table for each command")
     for key, table in tables.items():
         if key not in commands:
             raise UsageError(

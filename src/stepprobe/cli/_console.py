@@ -47,13 +47,21 @@ def write(text: str, stream: TextIO) -> None:
     """Print text, ending in exactly one newline.
 
     Raises:
-        BrokenPipeError: Nobody reads it any more; the stream then leads nowhere, so that the flush at exit is silent.
+        OSError: Nobody reads it any more, or its disk is full; the stream then leads nowhere, so that the flush at exit
+            is silent.
     """
     try:
         print(text.rstrip("\n"), file=stream, flush=True)
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise
+
+
+def hold_streams() -> None:
+    """Let closed standard streams lead nowhere: no file of ours may be opened as one. The script finds them closed."""
+    while (file := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    os.close(file)
 
 
 def tell(message: str) -> None:

@@ -28,7 +28,10 @@ def existing(folder: Path) -> Path:
     Raises:
         UsageError: It does not, or is a file.
     """
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
+    try:
+        what = "" if folder.is_dir() else "is not a folder" if folder.exists() else "does not exist"
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+    if what:
         raise UsageError(f"{str(folder)!r} {what}; name a run folder, such as one under stepprobe-runs/")
     return folder

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         wanted = _tell(result, as_json=arguments.json)
-    except BrokenPipeError:  # nobody reads the report; how the script ended still counts
+    except OSError:  # nobody reads the report, or its disk is full; how the script ended still counts
         wanted = 0
     return mirror_exit(result.status) or wanted
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _tell(result: "Result", *, as_json: bool) -> int:
     try:
         wanted = show(result.report, as_json=as_json, stream=sys.stderr)
-    except BrokenPipeError:
+    except OSError:
         raise
     except Exception as error:  # a defect of a renderer must not cost the script's exit code
         tell(f"the report could not be drawn: {type(error).__name__}: {error}; please report this")

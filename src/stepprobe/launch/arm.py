@@ -33,6 +33,7 @@ def arm(folder: str) -> Observer:
     observer.on_begin.append(sampler.start)
     observer.on_begin.append(lambda: _collect(observer))
     os.register_at_fork(after_in_child=observer.go_inert)
+    os.register_at_fork(after_in_child=sampler.forget)
     atexit.register(_end, observer, sampler)
     AfterImport({name: _after(observer, name, action) for name, action in adapters.actions().items()}).install()
     observer.tell("python")
@@ -55,7 +56,7 @@ def tell(folder: str, event: str) -> None:
 
 def _limit(steps: str, warmup: str) -> Limit | None:
     """Return after how many steps to end the job: those asked for, and as many before as a warm-up may take."""
-    if not steps:
+    if not steps.isdigit():
         return None
     return Limit(int(steps), int(warmup) if warmup.isdigit() else max(1, min(10, int(steps) // 4)))
 

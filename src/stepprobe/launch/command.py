@@ -87,7 +87,14 @@ def _check_python(argv: Sequence[str]) -> None:
             f"run it without {flag} (in the script's first line too, if it stands there)"
         )
     if script is not None and not os.path.exists(script):
-        raise UsageError(f"{script} does not exist{_nearest(script)}; it was looked for in {os.getcwd()}")
+        raise UsageError(f"{script} does not exist{_nearest(script)}; it was looked for in {_here()}")
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "a folder that was removed"
 
 
 def _without_env(argv: Sequence[str]) -> Iterator[str]:

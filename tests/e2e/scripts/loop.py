@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -43,6 +44,24 @@ def befall(step):
         model.train()
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def begin_with_an_evaluation():
+    with torch.inference_mode():
+        for (batch,) in DataLoader(TensorDataset(rows[:8]), batch_size=4):
+            model(batch[:, :-1])
+
+
+def be_interrupted(batch):
+    handle = model[1].register_forward_hook(interrupt)
+    try:
+        train(batch)
+    except KeyboardInterrupt:
+        handle.remove()
+
+
 def train(batch):
     loss = torch.nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
     loss.backward()
@@ -56,8 +75,12 @@ if misfortune == "exits before a step":
     sys.exit(5)
 if misfortune == "trains in eval mode":
     model.eval()
-if misfortune == "no loader":
+if misfortune == "evaluates first":
+    begin_with_an_evaluation()
+if misfortune in ("no loader", "evaluates first", "is interrupted"):
     for number, batch in enumerate(rows.split(4)):
+        if misfortune == "is interrupted" and number == 3:
+            be_interrupted(batch)
         loss = train(batch)
         print(number, repr(loss.item()), flush=True)
 else:
@@ -66,3 +89,5 @@ else:
         loss = train(batch)
         if misfortune != "closes stdout":
             print(number, repr(loss.item()), flush=True)
+if misfortune != "closes stdout":
+    print(threading.active_count())

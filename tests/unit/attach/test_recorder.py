@@ -165,3 +165,43 @@ def test_a_fork_never_writes(path):
     recorder.step(step(0), 0)
     recorder.close()
     assert path.read_bytes() == before
+
+
+def test_a_number_that_the_script_closed_and_opened_again_is_the_script_s(path, tmp_path):
+    recorder = Recorder(str(path))
+    recorder.write("header", HEADER)
+    with open(tmp_path / "theirs", "wb") as theirs:
+        os.dup2(theirs.fileno(), recorder._file)
+    recorder.step(step(0), 0)
+    recorder.close()
+    assert (tmp_path / "theirs").read_bytes() == b""
+    assert [record.index for record in read(path).steps] == [0]
+
+
+def test_evidence_is_never_a_standard_stream(path):
+    free = os.dup(2)
+    os.close(2)
+    try:
+        recorder = Recorder(str(path))
+        recorder.write("header", HEADER)
+        assert recorder._file > 2
+        recorder.close()
+    finally:
+        os.dup2(free, 2)
+        os.close(free)
+
+
+def test_a_process_that_replaced_itself_writes_a_second_file(path):
+    for index in range(2):
+        recorder = Recorder(str(path))
+        recorder.write("header", HEADER)
+        recorder.step(step(index), 0)
+    assert [record.index for record in read(path).steps] == [0]
+    assert [record.index for record in read(path.with_name("steps-rank0-pid7-2.jsonl")).steps] == [1]
+
+
+def test_a_path_that_is_no_unicode_costs_no_evidence(path):
+    recorder = Recorder(str(path))
+    recorder.write("header", HEADER)
+    recorder.write("note", {"text": "tr\udcff\u2028\u202e</script>.py\n"})
+    assert read(path).notes == ("tr?\u2028\u202e</script>.py\n",)

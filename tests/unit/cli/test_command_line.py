@@ -82,6 +82,7 @@ def test_each_command_explains_itself_with_at_most_eight_options(say, name):
         (["run"], "stepprobe run -- python train.py"),
         (["run", "--"], "stepprobe run -- python train.py"),
         (["report", "absent"], "does not exist"),
+        (["report", "long" * 2000], "cannot be read (File name too long)"),
         (["report", "--format", "pdf"], "invalid choice"),
         (["report"], "stepprobe run -- CMD"),
         (["compare", "a"], "required: B"),
@@ -256,6 +257,19 @@ def test_a_config_that_does_not_fit_is_refused_with_its_name(say, tmp_path, text
     assert (code, out) == (2, "")
     assert "stepprobe.toml" in err
     assert told in err
+
+
+@pytest.mark.parametrize("text", ["[tool]\nstepprobe = 3\n", "[tool]\nstepprobe.run = 3\n"])
+def test_a_table_of_ours_in_pyproject_that_is_none_is_refused(say, tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
+    code, _, err = say("run", "--", "true")
+    assert code == 2
+    assert "must " in err
+
+
+def test_a_pyproject_without_tables_says_nothing_to_us(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("tool = 3\n")
+    assert _config.read_config(tmp_path, ["run"])[1] == {}
 
 
 def test_a_config_that_is_no_text_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -291,3 +292,21 @@ def test_a_script_that_removes_the_working_folder_keeps_its_exit_code(tmp_path, 
     result = finish(observed("sh", "-c", "rm -rf ../gone; exit 5", options=["--out", str(tmp_path / "runs")]))
     assert result.returncode == 5
     assert str(tmp_path / "runs").encode() in result.stderr
+
+
+def test_a_working_folder_that_was_removed_and_closed_streams_do_not_matter(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    text = "import os\nfor number in range(3):\n try: os.fstat(number)\n except OSError: print(number, file=F)"
+    script = f"F = open({str(tmp_path / 'closed')!r}, 'w')\n{text}"
+    command = shlex.join(observed(*python(STEPS + script), options=("--out", str(tmp_path / "runs"))))
+    finish(["sh", "-c", f"cd {gone} && rmdir {gone} && exec {command} <&- >&- 2>&-"])
+    assert (tmp_path / "closed").is_file()
+    assert list(tmp_path.glob("runs/*/report.html"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_behind_the_report_does_not_cost_the_scripts_exit_code():
+    with open("/dev/full", "w") as full:
+        command = observed(*python(STEPS + "raise SystemExit(7)"))
+        assert subprocess.run(command, stderr=full, timeout=60, check=False).returncode == 7

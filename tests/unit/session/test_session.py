@@ -131,11 +131,12 @@ def test_a_disk_that_fills_up_costs_neither_report_nor_evidence(tmp_path, monkey
     assert session.verify(result.folder).verdict == "ok"
 
 
-def test_html_that_cannot_be_drawn_is_said(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [ImportError("no jinja2"), ValueError("no jinja2: the painter fell")])
+def test_html_that_cannot_be_drawn_is_said(tmp_path, monkeypatch, error):
     import stepprobe.report
 
     def missing(_):
-        raise ImportError("no jinja2")
+        raise error
 
     monkeypatch.setattr(stepprobe.report.html, "render", missing)
     result = run(tmp_path, STEPS)

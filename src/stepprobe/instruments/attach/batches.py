@@ -6,7 +6,7 @@ and change what is measured.
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -48,6 +48,10 @@ class Batches:
         self._item = torch._C.TensorBase.item
         self._loaded: deque[Loaded] = deque(maxlen=LOADED)
         self._labels_from_loss = False
+        self._unseen = torch._C.DisableTorchFunction
+        self._dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+        self._trace: Callable[[], Any] = torch._C._get_tracing_state
+        self._transform: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack
 
     def loaded(self, batch: Any) -> None:
         """A loader gave a batch: remember what a model may be called without.
@@ -55,10 +59,11 @@ class Batches:
         On a device job this is the last moment at which it can be read for nothing; on the CPU it is read only if the
         model's own arguments do not say it.
         """
-        ids = batch.get("input_ids") if hasattr(batch, "get") else None
-        if not isinstance(ids, self._tensor):
-            return
-        mask, labels = batch.get("attention_mask"), batch.get("labels")
+        if isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), self._tensor):
+            self._quietly(self._remember, batch)
+
+    def _remember(self, batch: Mapping[str, Any]) -> None:
+        ids, mask, labels = batch["input_ids"], batch.get("attention_mask"), batch.get("labels")
         if self._facts.get("device", "cpu") == "cpu":
             kept = [self._reference(mask), self._reference(labels)]
         else:
@@ -67,6 +72,21 @@ class Batches:
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The root is called: count its batch."""
+        self._labels_from_loss = False
+        self._quietly(self._count, args, kwargs)
+
+    def _quietly(self, count: Callable[..., None], *arguments: Any) -> None:
+        """Count unless our operations would be seen, recorded or transformed; what fails here is not the user's."""
+        if self._dispatch_modes() or self._trace() is not None or self._transform() is not None:
+            self._observer.note("batches under torch.func, a tracer or a dispatch mode were not counted")
+            return
+        try:
+            with self._unseen():
+                count(*arguments)
+        except Exception as error:  # tensors of the user's own kind may lack any operation
+            self._observer.note(f"a batch was not counted: {type(error).__name__}")
+
+    def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = kwargs.get("input_ids")
         if ids is None:
             ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
@@ -84,7 +104,11 @@ class Batches:
 
     def loss(self, target: Any, ignored: int) -> None:
         """A cross-entropy was called: its targets say which tokens are labelled, where nobody else said."""
-        if self._labels_from_loss and self._on_host(target) and target.dtype in self._integers:
+        if self._labels_from_loss:
+            self._quietly(self._count_targets, target, ignored)
+
+    def _count_targets(self, target: Any, ignored: int) -> None:
+        if self._on_host(target) and target.dtype in self._integers:
             self._observer.count("labelled", self._item((target != ignored).sum()))
             self._facts["counts.labelled"] = "targets of cross_entropy"
 

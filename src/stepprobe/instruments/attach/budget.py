@@ -22,6 +22,12 @@ EVENTS_OF_A_SYNC = 2
 VERSIONS_OF = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "lightning", "deepspeed", "numpy")
 
 
+def launched_as(name: str, otherwise: int) -> int:
+    """Return a number that a launcher puts into the environment, such as ``RANK``; what is none says nothing."""
+    text = os.environ.get(name, "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+
+
 class Budget:
     """Decides which steps are observed in detail, and says what each step's hooks cost."""
 
@@ -78,7 +84,7 @@ class Budget:
         return {
             "schema": SCHEMA,
             "rank": rank,
-            "local_rank": int(os.environ.get("LOCAL_RANK", rank)),
+            "local_rank": launched_as("LOCAL_RANK", rank),
             "world_size": world_size,
             "pid": os.getpid(),
             "origin_unix_ns": time.time_ns(),

@@ -5,6 +5,7 @@ full backward hook (it breaks operations in place). The backward pass is split b
 a part returned: when autograd reaches it, the backward of that part begins.
 """
 
+import functools
 import time
 import weakref
 from collections.abc import Callable
@@ -39,6 +40,8 @@ class ModuleHooks:
         self._compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self._tensor = torch.Tensor
+        self._unseen = torch._C.DisableTorchFunction
+        self._roots: dict[int, weakref.ref[Any]] = {}
         self._depths: list[int] = []
         self._parts: list[tuple[weakref.ref[Any], str]] = []
         self._handles: list[Any] = []
@@ -51,8 +54,12 @@ class ModuleHooks:
 
     def adopt(self, root: Any) -> None:
         """Hook the root for good, and remember which of its parts to hook on steps in detail."""
-        root.register_forward_pre_hook(self.root_begins, prepend=True, with_kwargs=True)
-        root.register_forward_hook(self._root_ended, always_call=True)
+        if (known := self._roots.get(id(root))) is not None and known() is root:
+            return  # another optimizer, or the next one, has parameters of the same root
+        self._roots[id(root)] = weakref.ref(root)
+        # functions, not methods: a copy of a hook must not be a copy of all that is behind it
+        root.register_forward_pre_hook(lambda *call: self.root_begins(*call), prepend=True, with_kwargs=True)
+        root.register_forward_hook(lambda *call: self._root_ended(*call), always_call=True)
         compiled: list[str] = []
         for name, module in root.named_modules():
             if is_compiled(module):
@@ -92,6 +99,13 @@ class ModuleHooks:
             return
         self._observer.forward_depth -= 1
         self._clock.pop_to(self._depths.pop())
+
+    def unwind(self) -> None:
+        """Leave a forward that an interrupt ended: PyTorch calls no hook behind it."""
+        if self._depths:
+            self._clock.pop_to(self._depths[0])
+            self._depths.clear()
+            self._observer.forward_depth = 0
 
     # -- its parts, on steps in detail --------------------------------------------------------------------------
 
@@ -138,6 +152,7 @@ class ModuleHooks:
         account, now = _FORWARD[part], time.perf_counter_ns
 
         def decorate(function: Any) -> Any:
+            @functools.wraps(function)
             def piece(*args: Any, **kwargs: Any) -> Any:
                 if not gate.open or compiling() or get_ident() != clock.owner:
                     return function(*args, **kwargs)
@@ -156,8 +171,6 @@ class ModuleHooks:
                     observer.add_cost(now() - begin)
                 return output
 
-            piece.__name__ = getattr(function, "__name__", "piece")
-            piece.__wrapped__ = function  # type: ignore[attr-defined]
             return piece
 
         return decorate
@@ -166,13 +179,13 @@ class ModuleHooks:
         """Wrap ``cross_entropy``: a part of the forward pass whose targets are counted."""
         booked = self.part("loss")(function)
 
+        @functools.wraps(function)
         def cross_entropy(*args: Any, **kwargs: Any) -> Any:
-            if self._gate.open and not self._compiling():
+            if self._gate.open and not self._compiling() and not self._observer.backward_depth:
                 target = args[1] if len(args) > 1 else kwargs.get("target")
                 self._batches.loss(target, kwargs.get("ignore_index", IGNORED))
             return booked(*args, **kwargs)
 
-        cross_entropy.__wrapped__ = function  # type: ignore[attr-defined]
         return cross_entropy
 
     # -- backward -----------------------------------------------------------------------------------------------
@@ -181,6 +194,7 @@ class ModuleHooks:
         """Wrap ``torch.autograd.backward``, where every way of calling backward ends."""
         observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
 
+        @functools.wraps(function)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not gate.open or compiling() or (get_ident() != clock.owner and not observer.backward_depth):
                 return function(*args, **kwargs)
@@ -194,11 +208,17 @@ class ModuleHooks:
                 observer.backward_depth -= 1
                 clock.pop_to(depth)
 
-        backward.__wrapped__ = function  # type: ignore[attr-defined]
         return backward
 
     def mark_backward(self, part: str, output: Any, inputs: Any) -> None:
         """Let autograd tell when it enters the backward of what returned ``output``, and when it leaves it."""
+        try:
+            with self._unseen():  # the user's tensors and modes are told of every attribute that is read
+                self._mark_backward(part, output, inputs)
+        except Exception as error:  # tensors of the user's own kind may lack any operation
+            self._observer.note(f"the backward of a part was not marked: {type(error).__name__}")
+
+    def _mark_backward(self, part: str, output: Any, inputs: Any) -> None:
         leaving_to = getattr(self._first(output), "grad_fn", None)
         if leaving_to is None:
             return

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, NamedTuple
 
-from stepprobe.instruments.attach.budget import Budget
+from stepprobe.instruments.attach.budget import Budget, launched_as
 from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, Books, StackClock
 from stepprobe.instruments.attach.journal import Journal
 from stepprobe.instruments.attach.patches import Gate, Patches
@@ -59,6 +59,8 @@ class Observer:
         """What a piece of the forward pass without a name of its own is booked to, in this step."""
         self.part: Callable[[str], Callable[[Any], Any]] = lambda _: lambda function: function
         """Decorator that books a function as a part of the forward pass; PyTorch's adapter puts the real one here."""
+        self.unwind: Callable[[], None] = lambda: None
+        """Called where no forward can be under way: an interrupt that the script caught ran no hook behind it."""
         self.batch_loaded: Callable[[Any], None] = lambda _: None
         """Called with each batch that a loader gave."""
         self.tell: Callable[[str], None] = lambda _: None
@@ -97,12 +99,14 @@ class Observer:
             self._trains_in_eval = True
             self.training_resumed()
         if self.gate.open and get_ident() == self.clock.owner:
+            if not self.backward_depth:
+                self.unwind()
             self._optimizer_depth = self.clock.push(OPTIMIZER)
 
     def optimizer_ended(self) -> None:
         """An optimizer step has ended."""
         self.optimizer_steps += 1
-        if self._optimizer_depth:
+        if self._optimizer_depth and get_ident() == self.clock.owner:
             self.clock.pop_to(self._optimizer_depth)
             self._optimizer_depth = 0
         if self.gate.open:
@@ -188,8 +192,11 @@ class Observer:
     def _open(self) -> None:
         self.tell("step")
         for begin in self.on_begin:
-            begin()
-        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+            try:
+                begin()
+            except Exception as error:  # no thread is to be had, or the costs cannot be measured: steps still can
+                self.note(f"the observation began without a part of it: {type(error).__name__}: {error}")
+        rank, world_size = launched_as("RANK", 0), max(1, launched_as("WORLD_SIZE", 1))
         self.journal.begin(rank, world_size, self.budget.header(rank, world_size))
 
     def _begin(self) -> None:

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, MutableMapping
 from threading import get_ident
+from types import ModuleType
 from typing import Any, TypeVar
 
 from stepprobe.instruments.attach.clock import StackClock
@@ -43,6 +44,8 @@ class Patches:
         if old is _ABSENT or not callable(old) or hasattr(old, _MARK):
             return False
         new = wrap(old)
+        if not hasattr(new, _MARK):
+            _place(new, owner, name)
         setattr(new, _MARK, True)
         self._places.append((owner, name, own, new))
         _put(owner, name, new)
@@ -63,6 +66,14 @@ class Patches:
         """Put every replacement back in place."""
         for owner, name, _, new in self._places:
             _put(owner, name, new)
+
+
+def _place(function: Any, owner: Any, name: str) -> None:
+    """Name a function for where it lies, so that pickle finds it there."""
+    if isinstance(owner, type):
+        function.__module__, function.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
+    elif isinstance(owner, ModuleType):
+        function.__module__, function.__qualname__ = owner.__name__, name
 
 
 def _own(owner: Any, name: str) -> Any:

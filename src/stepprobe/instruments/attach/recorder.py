@@ -5,6 +5,8 @@ mount) never reaches the user's code: the recorder says so once on standard erro
 """
 
 import contextlib
+import fcntl
+import itertools
 import json
 import math
 import os
@@ -18,7 +20,7 @@ BLOCK = 64
 TAIL_NS = 100_000_000
 """The unfinished sums are on disk after this time at the latest: a kill loses no step that took longer."""
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
 class Recorder:
@@ -32,6 +34,7 @@ class Recorder:
     def __init__(self, path: str, full_steps: int = FULL_STEPS) -> None:
         self._path = path
         self._file = -1
+        self._identity = (-1, -1)
         self._full_steps = full_steps
         self._sums: dict[bool, dict[str, Any]] = {}
         self._end = 0
@@ -78,7 +81,7 @@ class Recorder:
     def close(self) -> None:
         """Write what is pending and close the file."""
         self.flush()
-        if self._file >= 0:
+        if self._holds_its_file():
             os.close(self._file)
         self._file = -1
         self.failure = self.failure or "closed"
@@ -92,12 +95,34 @@ class Recorder:
             return
         try:
             if self._file < 0:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                self._create()
+            elif not self._holds_its_file():
+                self._file = _open(self._path, 0)
+                if not self._holds_its_file():
+                    raise OSError("the script closed its file, and another lies in its place")
             # unbuffered: what is written is in the kernel's hands and outlives a kill
             if os.pwrite(self._file, data, self._end) != len(data):
                 raise OSError("short write: the disk is full")
         except OSError as error:
             self._give_up(error)
+
+    def _create(self) -> None:
+        """Make the file; a process that replaced itself by ``exec`` finds its own earlier one, and counts on."""
+        stem, suffix = os.path.splitext(self._path)
+        for number in itertools.count(2):
+            try:
+                self._file = _open(self._path, os.O_CREAT | os.O_EXCL)
+                break
+            except FileExistsError:
+                self._path = f"{stem}-{number}{suffix}"
+        self._identity = _identity(self._file)
+
+    def _holds_its_file(self) -> bool:
+        """Return whether the number still is our file's: a script may close numbers that it never opened."""
+        try:
+            return _identity(self._file) == self._identity
+        except OSError:
+            return False
 
     def _add(self, record: dict[str, Any]) -> None:
         sums = self._sums.get(record["detail"])
@@ -123,12 +148,26 @@ class Recorder:
             os.write(2, message.encode())
 
 
+def _open(path: str, flags: int) -> int:
+    """Open for writing, never as 0, 1 or 2: the script may have closed those, and still write to them."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o644)
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(file)
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
 def _line(kind: str, record: dict[str, Any]) -> bytes:
     return _sealed(_encode({"type": kind, **record})[:-1])
 
 
 def _sealed(body: str) -> bytes:
-    data = body.encode()
+    data = body.encode("utf-8", "replace")  # a path need not be Unicode
     return b'%b,"crc":"%08x"}\n' % (data, zlib.crc32(data))
 
 

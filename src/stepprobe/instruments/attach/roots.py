@@ -138,18 +138,19 @@ class RootFinder:
         clock, gate = observer.clock, observer.gate
 
         @functools.wraps(train)
-        def switching(module: Any, mode: bool = True) -> Any:
-            if not mode:
+        def switching(module: Any, *args: Any, **kwargs: Any) -> Any:
+            mode = args[0] if args else kwargs.get("mode", True)
+            if mode is False:
                 observer.evaluation_began()
-                return train(module, mode)
-            observer.training_resumed()
-            if not gate.open or get_ident() != clock.owner:
-                return train(module, mode)
+            elif mode is True:  # else it is a method of the user's own that shares the name
+                observer.training_resumed()
+            if mode is not True or not gate.open or get_ident() != clock.owner:
+                return train(module, *args, **kwargs)
             observer.count("train_walks")
             depth = clock.push(observer.forward_part)
             begin = clock.wall_at
             try:
-                return train(module, mode)
+                return train(module, *args, **kwargs)
             finally:
                 clock.pop_to(depth)
                 observer.count("train_walk_ns", clock.wall_at - begin)

@@ -1,5 +1,6 @@
 """Now and then look where the training thread is, and in which account: names the lines behind the milliseconds."""
 
+import _thread
 import sys
 import sysconfig
 import threading
@@ -18,27 +19,52 @@ _LIBRARIES = (sysconfig.get_path("stdlib") + "/", "/site-packages/", "/dist-pack
 _OURS = __file__.rpartition("stepprobe/instruments/")[0] + "stepprobe/"
 
 
-class Sampler(threading.Thread):
+class Sampler:
     """A thread that wakes, reads one frame, and sleeps longer the more that costs.
 
-    It must be stopped and joined before the interpreter finalises: a thread that asks for the GIL then can abort the
-    process and lose the script's exit code.
+    Not a ``threading.Thread``: the script would count it among its own, and its profilers would follow it. It must be
+    stopped and waited for before the interpreter finalises: a thread that asks for the GIL then can abort the process
+    and lose the script's exit code.
     """
 
     def __init__(self, observer: Observer) -> None:
-        super().__init__(name="stepprobe-sampler", daemon=True)
         self._observer = observer
         self._quit = threading.Event()
+        self._running = threading.Lock()
         self._is_library: dict[CodeType, bool] = {}
+
+    def start(self) -> None:
+        """Begin to look.
+
+        Raises:
+            RuntimeError: No thread is to be had.
+        """
+        self._running.acquire()
+        try:
+            _thread.start_new_thread(self._run, ())
+        except RuntimeError:
+            self._running.release()
+            raise
 
     def stop(self) -> None:
         """End the thread and wait until it has gone."""
         self._quit.set()
-        if self.is_alive():
-            self.join()
+        with self._running:
+            pass
 
-    def run(self) -> None:
-        """Sample until told to stop."""
+    def forget(self) -> None:
+        """This process is a fork: the thread stayed with its parent."""
+        self._quit, self._running = threading.Event(), threading.Lock()
+
+    def _run(self) -> None:
+        try:
+            self._sample()
+        except Exception as error:  # never a traceback on the user's terminal
+            self._observer.note(f"the sampler ended: {type(error).__name__}: {error}")
+        finally:
+            self._running.release()
+
+    def _sample(self) -> None:
         wait = SHORTEST_S
         while not self._quit.wait(wait):
             if not self._observer.running:
