@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Several files (or a folder) are the ranks of one job: stragglers and waits are compared."
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="Kineto trace: .json, .json.gz, .json.zst")
     parser.add_argument("--top", type=positive, default=15, metavar="N", help="rows of each table (default: 15)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table by kernel name as CSV")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the kernel table: .json as JSON, else CSV")
     parser.add_argument("--perfetto", type=Path, metavar="OUT", help="write the trace with our accounts as a track")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -34,20 +34,20 @@ def run(arguments: argparse.Namespace) -> int:
         NotObserved: No file holds a trace.
     """
     from stepprobe import session
-    from stepprobe.instruments.trace.export import require_writable, write_csv
+    from stepprobe.instruments.trace.export import require_writable, write_table
 
     if arguments.perfetto is not None and (len(arguments.files) > 1 or arguments.files[0].is_dir()):
         raise UsageError("--perfetto writes one trace: name one file")
-    for path in (arguments.csv, arguments.perfetto):
+    for path in (arguments.table, arguments.perfetto):
         if path is not None:
             require_writable(path)
     result = session.trace(arguments.files, out=arguments.out, top=arguments.top)
     wanted = show(result.report, as_json=arguments.json, stream=sys.stdout)
     for problem in result.problems:
         tell(problem)
-    if arguments.csv is not None:
-        write_csv(_by_name(result.report), arguments.csv)
-        tell(f"table written to {shown_path(arguments.csv)}")
+    if arguments.table is not None:
+        write_table(_by_name(result.report), arguments.table)
+        tell(f"table written to {shown_path(arguments.table)}")
     if arguments.perfetto is not None:
         session.trace_track(result.folder, arguments.files, arguments.perfetto)
         tell(f"trace with our accounts written to {shown_path(arguments.perfetto)}; open it in ui.perfetto.dev")

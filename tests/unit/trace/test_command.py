@@ -91,7 +91,7 @@ def test_an_empty_folder_and_a_bad_target_are_wrong_use(tmp_path, capsys):
     (tmp_path / "none").mkdir()
     assert main(["trace", str(tmp_path / "none")]) == 2
     trace = written(tmp_path, training())
-    assert main(["trace", trace, "--csv", str(tmp_path / "no" / "x.csv")]) == 2
+    assert main(["trace", trace, "--table", str(tmp_path / "no" / "x.csv")]) == 2
     assert main(["trace", trace, trace, "--perfetto", str(tmp_path / "x.json")]) == 2
     assert "name one file" in capsys.readouterr().err
 
@@ -99,7 +99,7 @@ def test_an_empty_folder_and_a_bad_target_are_wrong_use(tmp_path, capsys):
 def test_the_table_as_csv_is_harmless_in_a_spreadsheet(tmp_path):
     built = training()
     built.kernel("=HYPERLINK(1)", 10_000, 10_500, built.launch(1_000, 1_100), launched=1_000)
-    assert main(["trace", written(tmp_path, built), "--csv", str(tmp_path / "top.csv"), "--top", "30"]) == 0
+    assert main(["trace", written(tmp_path, built), "--table", str(tmp_path / "top.csv"), "--top", "30"]) == 0
     with open(tmp_path / "top.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"kernel", "rows [count]", "sum [ms]", "of step [1]"} <= set(rows[0])
@@ -145,3 +145,41 @@ def test_device_only_and_host_only_traces(tmp_path, capsys):
     host.op("aten::mm", 100, 300)
     assert main(["trace", written(tmp_path, host)]) == 0
     assert "no device rows" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_table_as_json(tmp_path):
+    assert main(["trace", written(tmp_path, training()), "--table", str(tmp_path / "top.json")]) == 0
+    rows = json.loads((tmp_path / "top.json").read_text())
+    assert [one["kernel"] for one in rows][:2] == ["sm90_gemm", "multi_tensor_apply_kernel"]
+    assert rows[0]["sum [ms]"] == pytest.approx(0.3)
+
+
+def test_traces_too_large_for_columns_leave_summaries(tmp_path, capsys, monkeypatch):
+    shown = []
+    files = [written(tmp_path, built, f"rank{rank}.json") for rank, built in enumerate(job())]
+    for most in (1 << 30, 1):
+        monkeypatch.setattr("stepprobe.instruments.trace.files.COLUMNS_MOST", most)
+        assert main(["trace", *files, "--json", "--out", str(tmp_path / str(most))]) == 0
+        shown.append(json.loads(capsys.readouterr().out)["figures"])
+        (folder,) = (tmp_path / str(most)).iterdir()
+        kept = [path.name for path in folder.iterdir() if path.name[0] == "0"]
+        assert len(kept) == 3
+        assert all(name.endswith(".columns" if most > 1 else ".summary.json") for name in kept)
+        assert main(["verify", str(folder)]) == 0
+        capsys.readouterr()
+    for figures in shown:
+        del figures["trace.read_mb_per_cpu_s"]
+    assert shown[0] == shown[1]
+
+
+def test_without_numpy_the_next_step_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("stepprobe.session.find_spec", lambda name: None)
+    assert main(["trace", written(tmp_path, training())]) == 2
+    assert "pip install numpy" in capsys.readouterr().err
+
+
+def test_two_runs_of_trace_are_not_compared_as_trainings(tmp_path, capsys):
+    assert main(["trace", written(tmp_path, training())]) == 0
+    (folder,) = (tmp_path / "stepprobe-runs").iterdir()
+    assert main(["compare", str(folder), str(folder)]) == 2
+    assert "stepprobe run" in capsys.readouterr().err

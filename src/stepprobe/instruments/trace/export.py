@@ -1,4 +1,4 @@
-"""Files for other tools: a table as CSV, and the trace with our accounts as a track of its own."""
+"""Files for other tools: a table as CSV or JSON, and the trace with our accounts as a track of its own."""
 
 import contextlib
 import csv
@@ -45,8 +45,10 @@ def require_writable(path: Path) -> None:
         raise UsageError(f"cannot write {str(path)!r}: its folder does not exist, or it is one; name another file")
 
 
-def write_csv(table: Table, path: Path) -> None:
-    """Write a table with one row of titles; shares are 0..1, times in the unit that the title names.
+def write_table(table: Table, path: Path) -> None:
+    """Write a table: CSV with one row of titles, or a JSON list of objects if ``path`` ends in ``.json``.
+
+    Shares are 0..1, times in the unit that the title names.
 
     Raises:
         UsageError: The file cannot be written.
@@ -54,6 +56,9 @@ def write_csv(table: Table, path: Path) -> None:
     titles = [f"{column.title} [{column.unit}]" if column.unit else column.title for column in table.columns]
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
+            if path.suffix == ".json":
+                json.dump([dict(zip(titles, row, strict=True)) for row in table.rows], file, indent=1)
+                return
             writer = csv.writer(file)
             writer.writerow(titles)
             writer.writerows([_harmless(cell) for cell in row] for row in table.rows)
