@@ -40,6 +40,11 @@ def test_any_indented_export_is_streamed(indent):
     same(found, read_bytes("a.json", built.text()))
 
 
+def test_a_byte_order_mark_is_no_obstacle():
+    text = training().text()
+    same(read_bytes("a.json", b"\xef\xbb\xbf" + text), read_bytes("a.json", text))
+
+
 def test_a_bare_list_is_a_trace():
     built = training()
     events = json.loads(built.text())["traceEvents"]

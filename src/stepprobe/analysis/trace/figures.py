@@ -38,9 +38,7 @@ def figures(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> Figures:
     }
     if spent := sum(one.read_cpu_ns for one in summaries):
         speed = sum(one.text_bytes for one in summaries) * 1e3 / spent
-        found["trace.read_mb_per_cpu_s"] = exact(
-            speed, "count", len(summaries), "MB of JSON text in one CPU second of reading"
-        )
+        found["trace.read_mb_per_cpu_s"] = exact(speed, "MB/s", len(summaries), "JSON text by CPU second of reading")
     if any(one.data_rows for one in summaries):
         data = sum(one.data_ns for one in summaries)
         count = len(walls)

@@ -14,7 +14,7 @@ from stepprobe.instruments.trace.source import opened
 from stepprobe.model.report import Table
 from stepprobe.model.trace import TraceHeader
 
-_OPENING = re.compile(rb'\A\s*(?:\[|\{.*?"traceEvents"\s*:\s*\[)', re.DOTALL)
+_OPENING = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*(?:\[|\{.*?"traceEvents"\s*:\s*\[)', re.DOTALL)
 _CHUNK_BYTES = 4 << 20
 _PROCESS = 1_000_000_007
 """Process number of our tracks; no operating system gives it to a process."""

@@ -26,7 +26,7 @@ from stepprobe.model.trace import Columns, Loss
 CHUNK_BYTES = 1 << 20
 """Text that is decoded at a time: its events still fit the processor's cache, which halves the cost."""
 
-_OPENING = re.compile(rb'\A\s*(?:\[|\{(?:.*?)"traceEvents"\s*:\s*\[)', re.DOTALL)
+_OPENING = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*(?:\[|\{(?:.*?)"traceEvents"\s*:\s*\[)', re.DOTALL)
 _INDENT = re.compile(rb"\s*?\n([ \t]*)\{")
 _EVENTS: dict[bool, msgspec.json.Decoder[Any]] = {
     False: msgspec.json.Decoder(list[Event]),
@@ -38,6 +38,7 @@ _REST: dict[bool, msgspec.json.Decoder[Any]] = {
 }
 _ABOUT = msgspec.json.Decoder(About)
 _CLOSE = ord("]")
+_MARK = b"\xef\xbb\xbf"
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -143,12 +144,12 @@ class Reader:
         del self._text[: opening.end()]
         if indent := _INDENT.match(self._text):
             self._cut = b"\n" + indent[1] + b"},\n" + indent[1] + b"{", len(indent[1]) + 2
-        if self._head.lstrip()[:1] == b"{":
-            self._keep_about(self._head + b"]}")
+        if b"{" in self._head:
+            self._keep_about(self._head.removeprefix(_MARK) + b"]}")
         return True
 
     def _no_trace(self) -> str:
-        start = bytes(self._text[:999]).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        start = bytes(self._text[:999]).removeprefix(_MARK).lstrip()[:1]
         if not start:
             return "the file is empty; record the trace again"
         if start not in b"{[":
@@ -207,7 +208,7 @@ class Reader:
 
     def _finish_text(self) -> None:
         """Decode the last events together with what stands behind them."""
-        bare = (self._head or b"").lstrip()[:1] == b"["
+        bare = b"{" not in (self._head or b"")
         text, self._text = bytes(self._text), bytearray()
         try:
             if bare:
