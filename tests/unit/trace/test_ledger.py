@@ -255,6 +255,53 @@ def test_the_same_trace_later_and_with_other_ids_gives_the_same_ledger():
     assert ledger(again)[0] == ledger(training())[0]
 
 
+def test_the_innermost_operation_owns_a_launch_even_when_all_start_together():
+    for order in ((0, 1, 2), (2, 1, 0)):
+        built = Builder()
+        built.step(0, 0, 1000)
+        ops = [("aten::linear", 100, 300), ("aten::addmm", 100, 250), ("aten::mm", 100, 200)]
+        for place in order:
+            built.op(*ops[place])
+        built.kernel("gemm", 400, 500, built.launch(100, 110), launched=100)
+        found = ledger(built)[1]
+        assert [one.label for one in found.by_op] == ["aten::mm"]
+        assert {row.name: row.own_ns for row in found.host} == {"aten::linear": 50, "aten::addmm": 50, "aten::mm": 100}
+
+
+def test_an_operation_that_has_ended_contains_nothing():
+    built = Builder()
+    built.step(0, 0, 10_000_000)
+    built.op("autograd::engine::evaluate_function: MmBackward0", 100, 200)
+    built.op("aten::mm", 200, 300)
+    built.op("aten::add", 5_000_000, 5_000_100)
+    for start in (250, 5_000_050):
+        built.kernel("gemm", start + 500, start + 600, built.launch(start, start + 10), launched=start)
+    found = ledger(built)[1]
+    assert {one.label: one.count for one in found.by_op} == {"aten::mm": 1, "aten::add": 1}
+    assert {one.label: one.count for one in found.by_phase} == {"forward": 2}
+    assert sum(row.own_ns for row in found.host) == 300
+
+
+def test_step_marks_inside_a_step_are_left_out_and_said():
+    built = training()
+    built.row("user_annotation", "ProfilerStep#10", 100_000, 900_000)
+    found = ledger(built)[1]
+    assert found.step_walls_ns == (1_000_000,) * 3
+    assert any("1 of 4 step marks" in note for note in found.notes)
+
+
+def test_what_key_averages_would_add_up():
+    built = Builder()
+    built.step(0, 0, 1000)
+    built.row("user_annotation", "loss", 50, 200, External_id=8)
+    built.op("aten::mm", 60, 100, External_id=9)
+    built.kernel("gemm", 300, 400, built.launch(70, 80), launched=70, External_id=9)
+    built.kernel("gemm", 500, 550, built.launch(150, 160), launched=150, External_id=8)
+    built.row("gpu_user_annotation", "loss", 500, 550, pid=0, tid=7)
+    naive = ledger(built)[1].naive
+    assert (naive.device_ns, naive.again_ns, naive.annotation_ns) == (150, 150, 50)
+
+
 def test_annotations_are_no_device_time():
     built = training()
     before = ledger(built)[0]
