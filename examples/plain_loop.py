@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 class TinyGPT(nn.Module):
-    def __init__(self, vocab_size, width=192, layers=4, heads=4, max_length=256):
+    def __init__(self, vocab_size, width=256, layers=4, heads=4, max_length=256):
         super().__init__()
         self.token_embedding = nn.Embedding(vocab_size, width)
         self.position_embedding = nn.Embedding(max_length, width)

@@ -11,6 +11,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from stepprobe.model.accounts import LABELS
+from stepprobe.model.estimate import Estimate, exact
+from stepprobe.model.finding import Control, Remedy
 from stepprobe.model.report import Report
 from stepprobe.report import html as page
 from stepprobe.report import json, markdown, terminal
@@ -96,9 +98,72 @@ def test_gains_are_the_same_everywhere(name):
     assert gains["terminal"] == gains["html"] == gains["markdown"]
 
 
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+def test_a_gain_that_cannot_be_predicted_or_is_only_bounded_is_said_in_words(renderer):
+    report = REPORTS["data_bound"]()
+    finding = report.findings[0]
+    ceiling = Estimate(value=60.0, unit="ms", low=0.0, high=131.0, n=9, method="between 0 and all", bound=True)
+    open_low = Estimate(value=65.0, unit="ms", low=0.0, high=131.0, n=9, method="half as often")
+    remedies = tuple(Remedy(action="a", predicted=predicted) for predicted in (None, ceiling, open_low))
+    finding = msgspec.structs.replace(finding, remedies=remedies)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert "cannot be predicted from this run" in shown
+    assert "would save at most 131.0 ms per step, up to −30 %" in shown
+    assert "would save 65.0 ms per step" in shown
+    assert msgspec.json.decode(json.render(msgspec.structs.replace(report, findings=(finding,))), type=Report)
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+def test_of_a_bound_cost_the_ends_are_said_and_no_middle(renderer):
+    report = REPORTS["data_bound"]()
+    cost = Estimate(value=65.9, unit="ms", low=0.0, high=131.8, n=9, method="between 0 and all", bound=True)
+    remedies = (Remedy(action="a", predicted=cost, fixed=exact(0.0, "ms", 9)),)
+    finding = msgspec.structs.replace(report.findings[0], cost=cost, remedies=remedies)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert "costs between 0 and 132 ms per step (how much of it, this run cannot tell)" in shown
+    assert "65.9" not in shown
+    assert "stay either way" not in shown
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+@pytest.mark.parametrize(("others", "said"), [((2,), "finding 2"), ((1, 3), "findings 1 and 3")])
+def test_findings_that_may_hold_the_same_time_are_named_by_number(renderer, others, said):
+    report = REPORTS["data_bound"]()
+    finding = msgspec.structs.replace(report.findings[0], overlaps=others)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert f"may hold the same time as {said}: do not add the costs up" in shown
+
+
+@pytest.mark.parametrize("renderer", ["html", "markdown"])
+def test_controls_are_folded_away_unless_one_failed(renderer):
+    def controls(*held):
+        return RENDERERS[renderer](msgspec.structs.replace(REPORTS["data_bound"](), controls=held))
+
+    exact_one = Control(name="a", expected=120.0, recovered=120.0, ok=True, tolerance=1e-9)
+    close = Control(name="b", expected=120.0, recovered=118.9, ok=True, tolerance=0.05)
+    lost = Control(name="c", expected=120.0, recovered=90.0, ok=False, tolerance=0.05)
+    assert "<details open>" not in controls(exact_one, close)
+    assert "<details open>" in controls(exact_one, lost)
+    shown = words(controls(exact_one, close).replace("\\", ""))
+    assert "2 of 2 recovered" in shown
+    assert "b: expected 120, recovered 118.9 (±5 % allowed)" in shown
+    assert shown.count("allowed") == 1
+
+
+def test_no_line_of_the_page_begins_with_a_dot():
+    written = page.render(REPORTS["data_bound"]())
+    headings = re.findall(r"<h1>.*?</h1>|<th scope=.row.>[^<]*", written)
+    assert [text for text in headings if " · " in text] == []
+    assert [line for line in terminal.render(REPORTS["data_bound"](), width=40).splitlines() if line[:2] == "· "] == []
+
+
+def test_the_ledger_is_drawn_once():
+    assert page.render(REPORTS["data_bound"]()).count("<svg") == len(REPORTS["data_bound"]().charts)
+
+
 def test_no_html_element_or_attribute_comes_from_foreign_text():
-    tame, hostile = (Page(page.render(REPORTS[name]())) for name in ("data_bound", "hostile"))
-    assert hostile.elements <= tame.elements
+    tame, ranks, hostile = (Page(page.render(REPORTS[name]())) for name in ("data_bound", "ranks", "hostile"))
+    assert hostile.elements <= tame.elements | ranks.elements
     assert "script" not in hostile.elements
     assert not any(name.startswith("on") for name, _ in hostile.attributes)
     outside = [value for name, value in hostile.attributes if name in ("href", "src", "action", "xlink:href")]

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
+from stepprobe.analysis.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.reservations import run_notes
+from stepprobe.analysis.settings import settings
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.analysis.tokens import TokenRate, token_rates
+from stepprobe.analysis.wording import ends, signed
 from stepprobe.errors import NotObserved, UsageError
 from stepprobe.model.accounts import ACCOUNTS, LABELS
 from stepprobe.model.estimate import Estimate, Unit
@@ -19,34 +22,45 @@ COMPARED = "ledger"
 """The probe whose evidence can be compared."""
 
 
+ASIDE_APART = 0.05
+"""Difference in the off-CPU part of the computing from which two runs had different machines under them."""
+AGREES = 0.5
+"""Part of a difference in wall time that the CPU time must show, too, where the machine was busy."""
+
+SMALL_SHARE = 0.0005
+"""Accounts that are below this part of the step in both runs are left out of the table."""
+
+
 def compare(before: Evidence, after: Evidence) -> Report:
     """Compare two runs by account.
 
     The verdict is ``ok`` when the second run is decidedly faster, ``fail`` when it is decidedly slower, and
-    ``undecided`` when the interval of the difference spans zero or cannot be given.
+    ``undecided`` when the interval of the difference spans zero or cannot be given, or when the machine was busy and
+    the CPU time does not show the difference that the wall time shows.
 
     Raises:
         UsageError: The two were observed by different probes, or by one whose evidence cannot be compared.
         NotObserved: One of them holds no finished step.
         EvidenceError: One of them is damaged.
     """
-    for one in (before, after):
-        if one.probe != COMPARED:
-            raise UsageError(f"{one.subject}: observed by probe {one.probe!r}; compare needs two runs of stepprobe run")
     jobs = [_read(before, "first"), _read(after, "second")]
     first, second = jobs[0].main, jobs[1].main
     wall = _difference(first.wall, second.wall, "ms")
-    figures = {"compare.step.wall": wall} | {
+    cpu = _difference(first.cpu, second.cpu, "ms")
+    figures = {"compare.step.wall": wall, "compare.step.cpu": cpu} | {
         f"compare.ledger.{account}": _difference(first.account(account), second.account(account), "ms")
         for account in ACCOUNTS
     }
     rates = list(zip(token_rates(first, jobs[0].ranks), token_rates(second, jobs[1].ranks), strict=True))
     figures |= dict(_rate_figures(rates))
+    busy = _busy(first, second)
+    verdict = _verdict(wall, cpu, busy)
     return Report(
         command="compare",
-        verdict=_verdict(wall),
+        verdict=verdict,
+        reason=_reason(wall, verdict, busy),
         title=f"{before.subject} → {after.subject}",
-        headline=_headline(first, wall, figures),
+        headline=_headline(first, verdict, figures, busy),
         figures=figures,
         tables=(
             _accounts(first, second, figures),
@@ -54,11 +68,15 @@ def compare(before: Evidence, after: Evidence) -> Report:
             *_environment(before, after, first, second),
         ),
         notes=tuple(_notes(jobs, (before, after))),
-        environment=dict(after.environment),
+        environment=settings(after, second),
     )
 
 
 def _read(evidence: Evidence, which: str) -> Job:
+    if evidence.probe != COMPARED:
+        raise UsageError(
+            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs two runs of stepprobe run"
+        )
     job = read_job(evidence)
     if not job.ranks:
         raise NotObserved(f"the {which} run holds no finished step ({evidence.status}): nothing to compare")
@@ -75,46 +93,79 @@ def decided(change: Estimate) -> bool:
     return change.low is not None and change.high is not None and (change.low > 0 or change.high < 0)
 
 
-def _verdict(wall: Estimate) -> Verdict:
-    if not decided(wall):
+def _busy(first: Process, second: Process) -> str:
+    """Say how busy the machine was where that can be what differs; empty where both runs had it to themselves."""
+    shares = aside_share(first), aside_share(second)
+    if max(shares) < BUSY_SHARE and abs(shares[0] - shares[1]) < ASIDE_APART:
+        return ""
+    return f"the training thread was put aside in {shares[0]:.0%} of its computing before and in {shares[1]:.0%} after"
+
+
+def _verdict(wall: Estimate, cpu: Estimate, busy: str) -> Verdict:
+    if not decided(wall) or (busy and not _agrees(wall, cpu)):
         return "undecided"
     return "fail" if wall.value > 0 else "ok"
 
 
-def _headline(before: Process, wall: Estimate, figures: Mapping[str, Estimate]) -> str:
-    share = wall.value / before.wall.value
-    interval = "no interval" if wall.low is None or wall.high is None else f"[{wall.low:+.3g}, {wall.high:+.3g}]"
-    change = f"{wall.value:+.3g} ms per step, {share:+.1%}, 95 % interval {interval} ms"
-    if not decided(wall):
-        return f"undecided: {change}"
+def _reason(wall: Estimate, verdict: Verdict, busy: str) -> str:
+    if verdict == "undecided" and wall.low is None:
+        return "too few steps for an interval"
+    if verdict == "undecided" and decided(wall):
+        return f"the CPU time does not show what the wall time shows, and {busy}"
+    return {"undecided": "the interval spans zero", "fail": "the whole interval lies above zero"}.get(verdict, "")
+
+
+def _agrees(wall: Estimate, cpu: Estimate) -> bool:
+    """Return whether the CPU time shows decidedly, and at least in part, what the wall time shows."""
+    return decided(cpu) and cpu.value / wall.value >= AGREES
+
+
+def _headline(before: Process, verdict: Verdict, figures: Mapping[str, Estimate], busy: str) -> str:
+    wall, cpu = figures["compare.step.wall"], figures["compare.step.cpu"]
+    share = signed(wall.value / before.wall.value, ".1%")
+    change = f"{signed(wall.value, '.3g')} ms per step, {share}, 95 % interval {_interval(wall)}"
+    caution = f"; CPU time {signed(cpu.value, '.3g')} ms ({_interval(cpu)}); a busy machine" if busy else ""
+    if verdict == "undecided":
+        return f"undecided: {change}{caution}"
     most = max(ACCOUNTS, key=lambda account: figures[f"compare.ledger.{account}"].value * (1 if wall.value > 0 else -1))
     word = "slower" if wall.value > 0 else "faster"
-    return f"{word}: {change}; most in {LABELS[most]} ({figures[f'compare.ledger.{most}'].value:+.3g} ms)"
+    in_most = signed(figures[f"compare.ledger.{most}"].value, ".3g")
+    return f"{word}: {change}; most in {LABELS[most]} ({in_most} ms){caution}"
+
+
+def _interval(change: Estimate) -> str:
+    return f"{ends(change.low, change.high)} ms" if change.low is not None else "not known"
 
 
 def _accounts(first: Process, second: Process, figures: Mapping[str, Estimate]) -> Table:
-    rows = [_row("wall", first.wall, second.wall, figures["compare.step.wall"])]
+    rows = [
+        _row("wall", first.wall, second.wall, figures["compare.step.wall"]),
+        _row("CPU time", first.cpu, second.cpu, figures["compare.step.cpu"]),
+    ]
+    small = 0
     for account in ACCOUNTS:
         before, after = first.account(account), second.account(account)
-        if before.value or after.value:
+        if max(before.value / first.wall.value, after.value / second.wall.value) > SMALL_SHARE:
             rows.append(_row(LABELS[account], before, after, figures[f"compare.ledger.{account}"]))
-    return _change_table("accounts", "Change by account", "ms", rows)
+        else:
+            small += bool(before.value or after.value)
+    left_out = f" {small} accounts below {SMALL_SHARE:.2%} of the step in both are left out." if small else ""
+    caption = f"Undecided: the interval spans zero. CPU time: of the training thread.{left_out}"
+    return _change_table("accounts", "Change by account, ms per step", caption, rows)
 
 
-Row = tuple[str, float, float, float, float | None, float | None, str]
+Row = tuple[str, float, float, float, str, str]
 
 
 def _row(name: str, before: Mean, after: Mean, change: Estimate) -> Row:
     word = "undecided" if not decided(change) else "more" if change.value > 0 else "less"
-    return name, before.value, after.value, change.value, change.low, change.high, word
+    return name, before.value, after.value, change.value, ends(change.low, change.high), word
 
 
-def _change_table(name: str, title: str, unit: str, rows: list[Row]) -> Table:
-    heads = ("before", "after", "change", "low", "high")
-    columns = (Column(title="what"), *(Column(title=head, unit=unit) for head in heads), Column(title="verdict"))
-    return Table(
-        name=name, title=title, columns=columns, rows=tuple(rows), caption="Undecided: the interval spans zero."
-    )
+def _change_table(name: str, title: str, caption: str, rows: list[Row]) -> Table:
+    heads = ("what", "before", "after", "change", "95 %", "verdict")
+    columns = tuple(Column(title=head) for head in heads)
+    return Table(name=name, title=title, columns=columns, rows=tuple(rows), caption=caption)
 
 
 def _rate_figures(rates: list[tuple[TokenRate, TokenRate]]) -> Iterator[tuple[str, Estimate]]:
@@ -129,7 +180,7 @@ def _rate_figures(rates: list[tuple[TokenRate, TokenRate]]) -> Iterator[tuple[st
 def _rates(rates: list[tuple[TokenRate, TokenRate]], figures: Mapping[str, Estimate]) -> Iterator[Table]:
     rows = [
         _row(
-            f"{before.kind} tokens/s",
+            f"{before.kind} tokens",
             before.per_second,
             after.per_second,
             figures[f"compare.tokens.{before.kind}_per_second"],
@@ -138,11 +189,11 @@ def _rates(rates: list[tuple[TokenRate, TokenRate]], figures: Mapping[str, Estim
         if before.per_second and after.per_second
     ]
     if rows:
-        yield _change_table("rates", "Token rates", "", rows)
+        yield _change_table("rates", "Token rates, per second", "Undecided: the interval spans zero.", rows)
 
 
 def _environment(before: Evidence, after: Evidence, first: Process, second: Process) -> Iterator[Table]:
-    pairs = _settings(before, first), _settings(after, second)
+    pairs = settings(before, first), settings(after, second)
     rows = tuple(
         (name, pairs[0].get(name, "absent"), pairs[1].get(name, "absent"))
         for name in sorted(pairs[0].keys() | pairs[1].keys())
@@ -153,20 +204,12 @@ def _environment(before: Evidence, after: Evidence, first: Process, second: Proc
         yield Table(name="environment", title="What else differs", columns=columns, rows=rows)
 
 
-def _settings(evidence: Evidence, process: Process) -> dict[str, str]:
-    header = process.records.header
-    return {
-        **evidence.environment,
-        "python": header.python,
-        "world size": str(header.world_size),
-        **{f"package {name}": version for name, version in header.versions.items()},
-        **{f"job {name}": str(value) for name, value in process.facts.items()},
-    }
-
-
 def _notes(jobs: list[Job], runs: tuple[Evidence, Evidence]) -> Iterator[str]:
-    for which, job, run in zip(("before", "after"), jobs, runs, strict=True):
-        main = job.main
-        yield f"{which}: {main.measured} steady steps of {main.count}, {main.warmup} cut as warm-up"
-        yield from (f"{which}: {note}" for note in run_notes(job, run.status))
+    """Yield what each run has against itself; what both have, once."""
+    notes = [run_notes(job, run.status) for job, run in zip(jobs, runs, strict=True)]
+    for which, job in zip(("before", "after"), jobs, strict=True):
+        yield f"{which}: means over {job.main.measured} steady steps of {job.main.count}"
+    yield from (f"both: {note}" for note in dict.fromkeys(notes[0]) if note in notes[1])
+    for which, own, other in (("before", notes[0], notes[1]), ("after", notes[1], notes[0])):
+        yield from (f"{which}: {note}" for note in dict.fromkeys(own) if note not in other)
     yield "the two runs did not alternate, so a machine that grew warmer or busier between them counts as a difference"

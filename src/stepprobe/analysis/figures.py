@@ -8,9 +8,11 @@ import re
 from collections.abc import Sequence
 
 from stepprobe.analysis.attribution import PARTS, Entry
+from stepprobe.analysis.distributions import t_quantile
 from stepprobe.analysis.process import NS_PER_MS, Process, estimate
 from stepprobe.analysis.shapes import first_seen
 from stepprobe.analysis.statistics import (
+    CONFIDENCE,
     Blocks,
     Mean,
     difference,
@@ -23,6 +25,12 @@ from stepprobe.analysis.tokens import TokenRate, framework_rates, observed, toke
 from stepprobe.model.accounts import ACCOUNTS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.ledger import LedgerRow
+
+MEDIAN_ERROR = 1.2533
+"""Standard error of a median over that of a mean, for normal noise."""
+
+PLACE_SAMPLES = 5
+"""Samples of one line from which a row of the ledger names it; fewer may be anywhere."""
 
 MEAN = "mean of steady steps, interval from block means"
 
@@ -143,7 +151,7 @@ def _row(process: Process, account: str) -> LedgerRow:
         time=time,
         share=time.value / process.wall.value,
         off_cpu=min(1.0, away / spent),
-        where=process.hottest((account,)),
+        where=process.hottest((account,), fewest=PLACE_SAMPLES),
     )
 
 
@@ -168,10 +176,22 @@ def attach_figures(process: Process) -> Found:
     )
     cpu = [[step.cpu_ns / NS_PER_MS for step in process.steady if step.detail is kind] for kind in (True, False)]
     if all(len(times) >= 3 for times in cpu):
-        value = median(cpu[0]) - median(cpu[1])
-        method = "median CPU time, detailed minus other steps: the check on attach.distortion"
-        figures["attach.distortion_cpu"] = Estimate(value=value, unit="ms", n=sum(map(len, cpu)), method=method)
+        figures["attach.distortion_cpu"] = _median_difference(*cpu)
     return figures, []
+
+
+def _median_difference(fine: Sequence[float], coarse: Sequence[float]) -> Estimate:
+    """Return how much the median of the first exceeds that of the second, its interval from their robust spread."""
+    middles = median(fine), median(coarse)
+    errors = [
+        MEDIAN_ERROR * robust_spread(times) * middle / math.sqrt(len(times))
+        for times, middle in zip((fine, coarse), middles, strict=True)
+    ]
+    half = t_quantile((1 + CONFIDENCE) / 2, min(len(fine), len(coarse)) - 1) * math.hypot(*errors)
+    value = middles[0] - middles[1]
+    method = "median CPU time, detailed minus other steps: the check on attach.distortion"
+    n = len(fine) + len(coarse)
+    return Estimate(value=value, unit="ms", low=value - half, high=value + half, n=n, method=method)
 
 
 def _own_cost(entries: Sequence[Entry]) -> Mean:

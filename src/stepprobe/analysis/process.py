@@ -61,6 +61,11 @@ class Process:
         return min(int(warmup), len(self.finished) - 1)
 
     @property
+    def unmasked(self) -> bool:
+        """Whether the model got no attention mask, so that padding could not be told from tokens."""
+        return str(self.records.facts.get("counts.real", "")).startswith("no attention mask")
+
+    @property
     def count(self) -> int:
         """Optimizer steps that were seen, in full or in sums, warm-up included."""
         return len(self.records.steps) + sum(summary.count for summary in self.records.summaries)
@@ -89,6 +94,11 @@ class Process:
     def wall(self) -> Mean:
         """Wall time of a steady step in ms."""
         return self.mean(lambda entry: entry.wall_ns / NS_PER_MS)
+
+    @cached_property
+    def cpu(self) -> Mean:
+        """CPU time of the training thread in a steady step in ms."""
+        return self.mean(lambda entry: entry.cpu_ns / NS_PER_MS)
 
     def mean(self, total: Callable[[Entry], float]) -> Mean:
         """Return the mean per step of something that an entry holds the total of."""
@@ -123,10 +133,20 @@ class Process:
         """Steady steps that were observed in detail."""
         return sum(entry.weight for entry in self.entries if entry.detail)
 
-    def hottest(self, accounts: Iterable[str], matching: str = "") -> str:
-        """Return the line that was sampled most in some accounts; see ``place``."""
+    def hottest(self, accounts: Iterable[str], matching: str = "", fewest: int = 1) -> str:
+        """Return the line that was sampled most in some accounts, and at least ``fewest`` times; see ``place``."""
         lines = self.sampled(accounts, matching)
-        return max(sorted(lines.keys() - {"", *ELSEWHERE}), key=lines.__getitem__, default="")
+        named = [line for line in sorted(lines.keys() - {"", *ELSEWHERE}) if lines[line] >= fewest]
+        return max(named, key=lines.__getitem__, default="")
+
+    def own_line(self, accounts: Iterable[str]) -> str:
+        """Return the line of the user's own code that was sampled most in some accounts; empty where none was."""
+        wanted = set(accounts)
+        lines: Counter[str] = Counter()
+        for account, user_line, _, samples in self.records.sites.samples if self.records.sites else ():
+            if account in wanted and user_line not in ELSEWHERE and user_line not in self._starters:
+                lines[user_line] += samples
+        return max(sorted(lines), key=lines.__getitem__, default="")
 
     def sampled(self, accounts: Iterable[str], matching: str = "") -> Mapping[str, int]:
         """Return samples by line in some accounts, of those whose innermost line holds ``matching``."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from stepprobe.analysis.figures import attach_figures
 from stepprobe.analysis.job import Job
 from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import BLOCKS_FEWEST, drift
+from stepprobe.analysis.wording import ends
 from stepprobe.model.accounts import UNDIVIDED
 
 SELF_SHARE = 0.01
@@ -44,6 +46,8 @@ def unsteady(process: Process) -> str:
 
 def _process_notes(process: Process) -> Iterator[str]:
     yield _observing(process)
+    if process.unmasked:
+        yield "padding could not be looked for: neither the model nor the loader's batch has an attention mask"
     yield from _averaged(process)
     yield from _divided(process)
     yield from _sampled(process)
@@ -55,16 +59,24 @@ def _process_notes(process: Process) -> Iterator[str]:
 
 def _observing(process: Process) -> str:
     """Say what the instrument cost, and how much a step in detail is distorted against one without."""
-    cost = process.mean(lambda entry: entry.self_ns / NS_PER_MS).value
+    figures, _ = attach_figures(process)
+    cost = figures["attach.self_cost"].value
     said = f"observing took {cost:.2f} ms of each step ({cost / process.wall.value:.1%})"
-    by_detail = {
-        detail: (sum(one.self_ns for one in entries) / sum(one.weight for one in entries) / NS_PER_MS)
-        for detail in (True, False)
-        if (entries := [entry for entry in process.entries if entry.detail is detail])
-    }
-    if len(by_detail) == 1:  # what detail costs could not be compared: that has a note of its own
+    counted = figures.get("attach.distortion")
+    if counted is None:  # what detail costs could not be compared: that has a note of its own
         return said
-    return f"{said}; a step observed in detail is {by_detail[True] - by_detail[False]:.2f} ms dearer than one without"
+    said += f"; by its own count, a step observed in detail takes {_more(counted.value)} than one without"
+    timed = figures.get("attach.distortion_cpu")
+    if timed is None or timed.low is None or timed.high is None or timed.low <= counted.value <= timed.high:
+        return said
+    return (
+        f"{said}; by CPU time it takes {_more(timed.value)} (95 %: {ends(timed.low, timed.high)} ms): the two disagree"
+    )
+
+
+def _more(ms: float) -> str:
+    """Return ``1.29 ms more`` or ``0.10 ms less``."""
+    return f"{abs(ms):.2f} ms {'less' if round(ms, 2) < 0 else 'more'}"
 
 
 def _averaged(process: Process) -> Iterator[str]:

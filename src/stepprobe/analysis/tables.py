@@ -1,13 +1,18 @@
 """Tables and charts of a run's report."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
+from stepprobe.analysis.attribution import PARTS
 from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.tokens import TokenRate, framework_rates, token_rates
-from stepprobe.model.accounts import BACKWARD
+from stepprobe.model.accounts import BACKWARD, LABELS
 from stepprobe.model.report import Cell, Chart, Column, Table
 
+ALIKE = 1e-4
+"""Relative difference below which two rates read the same."""
 ROWS_MOST = 25
 """Rows of a table; a caption says what was left out."""
 SAMPLED_LINES = 12
@@ -35,7 +40,7 @@ def run_tables(process: Process, ranks: Sequence[Process]) -> tuple[Table, ...]:
 
 
 def _table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> Table:
-    """Columns are given as ``title`` or ``title|unit``; rows come dearest first."""
+    """Columns are given as ``title`` or ``title|unit``; rows come most expensive first."""
     shown = tuple(tuple(row) for row in rows[:ROWS_MOST])
     if len(rows) > ROWS_MOST:
         caption = f"{caption} {len(rows) - ROWS_MOST} more rows are left out.".strip()
@@ -50,28 +55,33 @@ def _table(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequenc
 
 
 def rates(found: Sequence[TokenRate]) -> Table:
-    """Return the three token rates."""
-    rows = [
-        (rate.kind, rate.per_step.value, rate.per_second.value, rate.training_per_second, rate.run_per_second)
-        for rate in found
-        if rate.per_step and rate.per_second
+    """Return the three token rates; a rate that is the one before it, to the digit that is read, is left out."""
+    known = [rate for rate in found if rate.per_step and rate.per_second]
+    columns: list[tuple[str, list[float]]] = [
+        ("per second", [rate.per_second.value for rate in known if rate.per_second]),
+        ("training only", [rate.training_per_second for rate in known]),
+        ("over the whole run", [rate.run_per_second for rate in known]),
     ]
-    columns = (
-        "kind",
-        "per step|tokens",
-        "per second|tokens",
-        "without evaluation and saving|tokens",
-        "over the whole run|tokens",
-    )
+    kept = [columns[0]]
+    kept += [column for before, column in pairwise(columns) if not _alike(before[1], column[1])]
+    per_step = [rate.per_step.value for rate in known if rate.per_step]
+    rows = list(zip([rate.kind for rate in known], per_step, *(values for _, values in kept), strict=True))
     caption = "; ".join(f"{rate.kind}: {rate.method}" for rate in found if not rate.missing)
-    return _table("rates", "Token rates", columns, rows, caption)
+    if any(title == "training only" for title, _ in kept):
+        caption += "; training only: without evaluation and saving"
+    titles = ("kind", "per step|tokens", *(f"{title}|tokens" for title, _ in kept))
+    return _table("rates", "Token rates", titles, rows, caption)
+
+
+def _alike(before: Sequence[float], after: Sequence[float]) -> bool:
+    return all(math.isclose(one, other, rel_tol=ALIKE) for one, other in zip(before, after, strict=True))
 
 
 def framework(process: Process, found: Sequence[TokenRate]) -> Table:
     """Return what the framework logged about speed, beside our own."""
     rows = [(one.name, one.theirs, one.ours, one.ratio, one.meaning) for one in framework_rates(process, found)]
-    columns = ("logged as", "theirs", "ours", "theirs over ours", "what ours is")
-    return _table("framework", "The framework's own numbers", columns, rows)
+    columns = ("logged as", "theirs", "ours", "ratio", "what ours is")
+    return _table("framework", "The framework's own numbers", columns, rows, "Ratio: theirs over ours.")
 
 
 def syncs(process: Process) -> Table:
@@ -94,13 +104,23 @@ def sync_ns(calls: int, timed: int, spent_ns: int) -> float:
 
 
 def samples(process: Process) -> Table:
-    """Return the sampled lines by account: the user's own where one was on the stack, else the innermost."""
+    """Return the sampled lines by account: the user's own where one was on the stack, else the innermost.
+
+    Steps without detail book a pass whole, so a line may have been sampled in a pass and in its parts: those are one.
+    """
     sites = process.records.sites
     fell: Counter[tuple[str, str]] = Counter()
     for account, user, inner, count in sites.samples if sites else ():
         fell[account, process.place(user, inner) or inner] += count
+    for account, line in list(fell):
+        whole = next((whole for whole, parts in PARTS.items() if account in parts), "")
+        if (whole, line) in fell:
+            fell[whole, line] += fell.pop((account, line))
     taken = fell.total()
-    rows = [(account, line, count, count / taken) for (account, line), count in fell.most_common(SAMPLED_LINES)]
+    rows = [
+        (LABELS.get(account, account), line, count, count / taken)
+        for (account, line), count in fell.most_common(SAMPLED_LINES)
+    ]
     caption = f"{taken} samples of the training thread, in {len(fell)} places."
     return _table("samples", "Where the samples fell", ("account", "line", "samples|count", "share|1"), rows, caption)
 

@@ -25,6 +25,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Number of observations (usually steps) behind it."""
     method: str
     """How it was derived, for example ``"mean of steps, block interval"`` or ``"exact"``."""
+    bound: bool = False
+    """True: only ``low`` and ``high`` are known, and ``value`` stands somewhere between them without being a guess."""
 
 
 def exact(value: float, unit: Unit, n: int, method: str = "exact") -> Estimate:

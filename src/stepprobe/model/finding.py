@@ -10,8 +10,8 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
     action: str
     """The change, as an instruction: the line or the setting."""
-    predicted: Estimate
-    """ms per step that the change should save."""
+    predicted: Estimate | None
+    """ms per step that the change should save, a ceiling where it is a ``bound``; None where nothing can be told."""
     fixed: Estimate | None = None
     """ms per step of the same accounts that the change cannot touch (the term that Amdahl's law asks for)."""
     outcome: Estimate | None = None
@@ -37,6 +37,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Changes, best first."""
     cites: tuple[str, ...] = ()
     """Figures and evidence records that show it."""
+    overlaps: tuple[int, ...] = ()
+    """Numbers, from 1, of findings of the same report in which the same time may lie: their costs do not add up."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +48,5 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     expected: float
     recovered: float
     ok: bool
+    tolerance: float = 0.0
+    """Relative error up to which it counts as recovered."""

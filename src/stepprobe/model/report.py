@@ -63,12 +63,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was observed, for a person: the command line of the script, a model, a dataset."""
     headline: str
     """The answer in one line."""
+    reason: str = ""
+    """Why the verdict is not ``ok``, where the headline does not say it already."""
     figures: dict[str, Estimate]
     """Every number of the report by its stable dotted name."""
     ledger: tuple[LedgerRow, ...] = ()
     """Accounts in the order of ``model.accounts.ACCOUNTS``; they sum to the figure ``step.wall``."""
     findings: tuple[Finding, ...] = ()
-    """Dearest first."""
+    """Most expensive first."""
     controls: tuple[Control, ...] = ()
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()

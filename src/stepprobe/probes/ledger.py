@@ -8,6 +8,7 @@ from stepprobe.analysis.findings import find
 from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.known_run import EXPECTED, TOLERANCE, known_run
 from stepprobe.analysis.reservations import run_notes, unsteady
+from stepprobe.analysis.settings import settings
 from stepprobe.analysis.tables import run_charts, run_tables
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
@@ -50,8 +51,9 @@ def derive(evidence: Evidence) -> Report:
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else _verdict(evidence, job),
+        reason="" if broken else _reason(evidence, job),
         title=evidence.subject,
-        headline=_broken_headline(controls) if broken else _headline(figures),
+        headline=_broken_headline(controls) if broken else _headline(figures, job.main.unmasked),
         figures=figures,
         ledger=ledger_rows(job.main),
         findings=findings,
@@ -59,7 +61,7 @@ def derive(evidence: Evidence) -> Report:
         tables=run_tables(job.main, job.ranks),
         charts=run_charts(job.main),
         notes=(*run_notes(job, evidence.status), *missing),
-        environment=dict(evidence.environment),
+        environment=settings(evidence, job.main),
     )
 
 
@@ -70,8 +72,9 @@ def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> t
 
 def _control(name: str, expected: float, found: Estimate | None) -> Control:
     recovered = found.value if found else math.nan
-    ok = math.isclose(recovered, expected, rel_tol=TOLERANCE.get(name, EXACT), abs_tol=EXACT)
-    return Control(name=name, expected=expected, recovered=recovered, ok=ok)
+    tolerance = TOLERANCE.get(name, EXACT)
+    ok = math.isclose(recovered, expected, rel_tol=tolerance, abs_tol=EXACT)
+    return Control(name=name, expected=expected, recovered=recovered, ok=ok, tolerance=tolerance)
 
 
 def _figures(job: Job) -> dict[str, Estimate]:
@@ -79,16 +82,23 @@ def _figures(job: Job) -> dict[str, Estimate]:
 
 
 def _verdict(evidence: Evidence, job: Job) -> Verdict:
-    return "warn" if evidence.status != "finished" or unsteady(job.main) else "ok"
+    return "warn" if _reason(evidence, job) else "ok"
 
 
-def _headline(figures: Mapping[str, Estimate]) -> str:
+def _reason(evidence: Evidence, job: Job) -> str:
+    if evidence.status != "finished":
+        return f"the script did not end well ({evidence.status})"
+    return unsteady(job.main)
+
+
+def _headline(figures: Mapping[str, Estimate], unmasked: bool) -> str:
     parts = [f"step {figures['step.wall'].value:,.1f} ms"]
     if real := figures.get("tokens.real_per_second"):
-        parts.append(f"{real.value:,.0f} real tokens/s")
-    dearest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
-    share = figures[f"ledger.{dearest}"].value / figures["step.wall"].value
-    parts.append(f"most in {LABELS[dearest]} ({share:.0%})")
+        # without a mask nobody knows which tokens are real
+        parts.append(f"{real.value:,.0f} {'slots' if unmasked else 'real tokens'}/s")
+    largest = max((name for name in LABELS), key=lambda name: figures[f"ledger.{name}"].value)
+    share = figures[f"ledger.{largest}"].value / figures["step.wall"].value
+    parts.append(f"most in {LABELS[largest]} ({share:.0%})")
     return " · ".join(parts)
 
 

@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from stepprobe.model.report import Cell, Chart, Report
-from stepprobe.report.ledger import lines
+from stepprobe.model.report import Cell, Chart
 from stepprobe.report.numbers import is_number
 from stepprobe.report.text import pinched, visible
 
@@ -25,7 +24,6 @@ _PINCHED = "length(datum.label) > 28 ? slice(datum.label, 0, 9) + '…' + slice(
 """Shortens what is read, not what is drawn: two long names that look alike stay two bars."""
 _TAG = re.compile(r"<[^<>]*>")
 _CLIP = re.compile(r'(?:(?<=id=")|(?<=\(#))clip\d+')
-_PARTS = ["on the CPU", "off the CPU"]
 _AUTOSIZE: Spec = {"type": "fit-x", "contains": "padding"}
 _CONFIG: Spec = {
     "aria": False,
@@ -39,7 +37,6 @@ _CONFIG: Spec = {
     "range": {"category": list(COLORS)},
     "bar": {"color": COLORS[0], "cornerRadiusEnd": 2},
     "line": {"color": COLORS[0], "strokeWidth": 1.75},
-    "rule": {"color": COLORS[5], "strokeWidth": 1.5},
     "point": {"color": COLORS[0], "filled": True, "size": 36},
 }
 
@@ -74,27 +71,6 @@ def spec(chart: Chart) -> Spec:
 def omitted(chart: Chart) -> int:
     """Return how many values ``spec`` leaves out: without a place or a number, or past the first ``MOST_VALUES``."""
     return len(chart.values) - len(_values(chart))
-
-
-def ledger_spec(report: Report) -> Spec:
-    """Return the spec of the ledger: each account's time on and off the CPU, with its interval."""
-    drawn = lines(report)
-    parts = [
-        {"row": line.label, "part": part, "ms": line.ms * share}
-        for line in drawn
-        for part, share in zip(_PARTS, (1 - (line.off_cpu or 0.0), line.off_cpu or 0.0), strict=True)
-    ]
-    ends = [{"row": line.label, "low": line.low, "high": line.high} for line in drawn if is_number(line.low)]
-    y: Spec = {"field": "row", "type": "nominal", "sort": [line.label for line in drawn], "title": None}
-    across: Spec = {
-        "x": {"field": "ms", "type": "quantitative", "title": "ms per step, with 95 % interval"},
-        "color": {"field": "part", "type": "nominal", "scale": {"domain": _PARTS, "range": [COLORS[0], COLORS[5]]}},
-        "order": {"field": "part", "sort": "descending"},
-    }
-    ends_across: Spec = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    bars: Spec = {"data": {"values": parts}, "mark": "bar", "encoding": {"y": y, **across}}
-    whiskers: Spec = {"data": {"values": ends}, "mark": "rule", "encoding": {"y": y, **ends_across}}
-    return _framed({"layer": [bars, whiskers]}, {"step": ROW})
 
 
 def svg(drawn: Spec, name: str) -> str:

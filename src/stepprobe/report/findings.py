@@ -6,11 +6,19 @@ from math import isfinite
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import MISSING, NBSP, amount, gain, interval, is_ceiling, percent, spans_zero
+from stepprobe.report.numbers import MISSING, NBSP, amount, gain, has_interval, interval, percent, spans_zero
+from stepprobe.report.text import visible
+
+NOTHING_MS = 0.005
+"""A fixed cost below this is not worth a word."""
 
 
 def cost(finding: Finding) -> str:
-    """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``."""
+    """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``; of a bound the ends, and no middle."""
+    if finding.cost.bound and has_interval(finding.cost):
+        return f"between {interval(finding.cost)}{NBSP}ms per step (how much of it, this run cannot tell)".replace(
+            " to ", " and "
+        )
     said = f"{amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)}{NBSP}% of it"
     ends = interval(finding.cost)
     return f"{said} (95{NBSP}%: {ends}{NBSP}{finding.cost.unit})" if ends else said
@@ -18,16 +26,19 @@ def cost(finding: Finding) -> str:
 
 def prediction(remedy: Remedy, wall: Estimate | None) -> str:
     """Return what the remedy should save, how sure that is, and what it cannot touch."""
+    if remedy.predicted is None:
+        return "what it would save cannot be predicted from this run: try it, and compare"
     ends = interval(remedy.predicted)
     between = f"95{NBSP}%: {ends}{NBSP}ms" if ends else ""
     if spans_zero(remedy.predicted):
         said = f"undecided: {amount(remedy.predicted.value, 'ms')} per step ({between}, spans zero)"
-    elif is_ceiling(remedy.predicted):
+    elif remedy.predicted.bound:
         said = f"would save at most {amount(remedy.predicted.high, 'ms')} per step, {gain(remedy.predicted, wall)}"
     else:
         said = f"would save {amount(remedy.predicted.value, 'ms')} per step, {gain(remedy.predicted, wall)}"
         said += f" ({between})" if between else ""
-    return said + (f"; {amount(remedy.fixed.value, 'ms')} stay either way" if remedy.fixed is not None else "")
+    stays = remedy.fixed.value if remedy.fixed is not None else 0.0
+    return said + (f"; {amount(stays, 'ms')} stay either way" if stays >= NOTHING_MS else "")
 
 
 def outcome(remedy: Remedy, wall: Estimate | None) -> str:
@@ -41,12 +52,35 @@ def outcome(remedy: Remedy, wall: Estimate | None) -> str:
     return f"measured: saved {amount(remedy.outcome.value, 'ms')} per step, {gain(remedy.outcome, wall)}{between}"
 
 
+def overlap(finding: Finding) -> str:
+    """Return which findings may hold the same time; empty where none does."""
+    if not finding.overlaps:
+        return ""
+    *first, last = map(str, finding.overlaps)
+    others = f"findings {', '.join(first)} and {last}" if first else f"finding {last}"
+    return f"may hold the same time as {others}: do not add the costs up"
+
+
 def control(asked: Control) -> str:
-    """Return what a control expected and what it recovered."""
+    """Return what a control expected and what it recovered; where the two differ, also how far they may."""
     expected, recovered = (
         f"{value:,.6g}" if isfinite(value) else MISSING for value in (asked.expected, asked.recovered)
     )
-    return f"{asked.name}: expected {expected}, recovered {recovered}"
+    may = f" (±{100 * asked.tolerance:.2g}{NBSP}% allowed)" if expected != recovered and asked.tolerance else ""
+    return f"{asked.name}: expected {expected}, recovered {recovered}{may}"
+
+
+def controls(report: Report) -> str:
+    """Return how many known answers were recovered."""
+    return f"{sum(one.ok for one in report.controls)} of {len(report.controls)} recovered"
+
+
+def verdict(report: Report) -> str:
+    """Return the verdict with its reason beside it; a comparison that fails is ``slower``. Empty when all is well."""
+    if report.verdict == "ok":
+        return ""
+    word = "slower" if report.command == "compare" and report.verdict == "fail" else report.verdict
+    return f"{word}: {visible(report.reason)}" if report.reason else word
 
 
 def next_steps(report: Report) -> tuple[tuple[str, str], ...]:

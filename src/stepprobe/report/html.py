@@ -30,7 +30,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     zero: float
     start: float
     length: float
-    point: float
+    point: float | None
+    """None where only the ends are known."""
 
 
 def render(report: Report) -> str:
@@ -75,6 +76,7 @@ def _environment() -> "Environment":
         keep_trailing_newline=True,
     )
     environment.globals["drawn_svg"] = Markup
+    environment.filters["unbroken"] = lambda text: visible(text).replace(" · ", f"{numbers.NBSP}· ")
     return environment
 
 
@@ -87,11 +89,6 @@ def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
     )
     plotted = [chart for chart in report.charts if chart.values and chart.mark != "stacked"]
     wanted = [(chart.title, chart.caption, charts.spec(chart)) for chart in plotted]
-    if any(row.off_cpu is not None for row in report.ledger):  # a ledger without that is drawn whole by its table
-        caption = (
-            "Whiskers are 95 % intervals. Time off the CPU is told apart where it is a fifth of the account or more."
-        )
-        wanted.insert(0, ("The step, account by account", caption, charts.ledger_spec(report)))
     try:
         drawn = tuple(
             Picture(title=title, svg=charts.svg(spec, f"chart{place}"), caption=caption)
@@ -133,7 +130,7 @@ def _track(estimate: Estimate | None, scale: tuple[float, float]) -> Track | Non
         zero=-left * per_ms,
         start=((low or 0.0) - left) * per_ms,
         length=((high or 0.0) - (low or 0.0)) * per_ms,
-        point=(estimate.value - left) * per_ms,
+        point=None if estimate.bound else (estimate.value - left) * per_ms,
     )
 
 

@@ -11,7 +11,7 @@ from stepprobe.report.text import visible
 
 FIELDS = (
     *("schema", "command", "verdict", "figures", "findings", "controls", "run"),
-    *("title", "headline", "ledger", "tables", "charts", "notes", "environment"),
+    *("title", "headline", "reason", "ledger", "tables", "charts", "notes", "environment"),
 )
 """Keys in the order in which they are written: the contract first, then what the other renderers draw."""
 

@@ -15,6 +15,9 @@ SMALL_SHARE = 0.0005
 OFF_CPU_SHARE = 0.2
 OFF_CPU_MS = 0.5
 """From both on, the time a thread was off the CPU inside an account is marked."""
+MANY = 5
+NEARLY_EVERYTHING = 0.8
+"""From so many marked accounts, with that part of the step in them, they are not listed one by one."""
 OFF_CPU_MARK = "◌"
 
 _FAMILIES = {"data": "data", "h2d": "copies", "d2h": "copies", "sync": "copies", "forward": "forward", "eval": "rest"}
@@ -131,8 +134,15 @@ def wall_ms(report: Report) -> float:
 
 
 def off_cpu(report: Report) -> str:
-    """Return the accounts that are marked as off the CPU, with their part of the time; empty where none is."""
-    return ", ".join(f"{line.label} {percent(line.off_cpu, 0)} %" for line in lines(report) if line.off_cpu is not None)
+    """Return the accounts that are marked as off the CPU, with their part of the time; empty where none is.
+
+    Where most of the step is in such accounts, they are one: ``nearly everything: 50 %``.
+    """
+    marked = [line for line in lines(report) if line.off_cpu is not None]
+    if len(marked) >= MANY and math.fsum(line.share for line in marked) >= NEARLY_EVERYTHING:
+        away = math.fsum(row.time.value * (row.off_cpu or 0.0) for row in report.ledger)
+        return f"nearly everything: {percent(away / wall_ms(report), 0)} % of the step"
+    return ", ".join(f"{line.label} {percent(line.off_cpu, 0)} %" for line in marked)
 
 
 def _told(off_cpu: float | None, ms: float) -> float | None:

@@ -10,8 +10,13 @@ from stepprobe.report.ledger import OFF_CPU_MARK, Line, lines, off_cpu, wall_ms
 from stepprobe.report.numbers import NBSP, column, decimals, figure, gain, interval, number, percent
 from stepprobe.report.text import visible
 
-_MARKUP = re.compile(r"[\\`*_\[\]<>|&#~$]")
-_LIST_ITEM = re.compile(r"^(\d*)([-+.)=])")
+_MARKUP = re.compile(r"[\\`*\[\]<|&#~$]")
+_EMPHASIS = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
+"""Underscores at the edge of a word; inside one, as in ``zero_grad``, they are only underscores."""
+_BLOCK = re.compile(r"^(\d*)([-+.)=>](?=[-=>\s]|$))|^>")
+"""What begins a list, a quotation, a rule or an underlined heading."""
+_NAME = re.compile(r"[\w./:@<> -]*[./_][\w./:@<> -]*")
+"""Text of a table cell that is a path, a place or a name in code."""
 _PLAIN_CODE = re.compile(r"[^`|\\<>&]+")
 
 
@@ -25,7 +30,19 @@ def render(report: Report) -> str:
 def prose(text: str) -> str:
     """Return ``text`` as Markdown that reads as that text: no markup, no mention, one line."""
     escaped = _MARKUP.sub(lambda found: "\\" + found[0], visible(text)).strip()
-    return _LIST_ITEM.sub(r"\1\\\2", escaped).replace("@", "@<!---->")
+    escaped = _EMPHASIS.sub(lambda found: "\\_" * len(found[0]), escaped)
+    return _BLOCK.sub(_unblocked, escaped).replace("@", "@<!---->")
+
+
+def _unblocked(found: re.Match[str]) -> str:
+    return f"{found[1] or ''}\\{found[2] or '>'}"
+
+
+def cell(text: str) -> str:
+    """Return the text of a table cell: a number as it is, a path or a name as code, all else as prose."""
+    if not any(character.isalpha() for character in text) or not _NAME.fullmatch(text):
+        return prose(text)
+    return code(text)
 
 
 def code(text: str) -> str:
@@ -37,7 +54,7 @@ def code(text: str) -> str:
         return f"`{shown}`"
     return (
         "<code>"
-        + re.sub(r"[^\w .,:;/()=+-]", lambda found: f"&#{ord(found[0])};", shown).replace("_", "&#95;")
+        + re.sub(r"[^\w .,:;/()=+-]|(?<![^\W_])_|_(?![^\W_])", lambda found: f"&#{ord(found[0])};", shown)
         + "</code>"
     )
 
@@ -45,8 +62,10 @@ def code(text: str) -> str:
 def _head(report: Report) -> Iterator[str]:
     yield f"### {prose(report.headline)}"
     yield ""
-    verdict = f" · verdict: **{report.verdict}**" if report.verdict != "ok" else ""
-    yield f"stepprobe {code(report.command)} · {code(report.title)}{verdict}"
+    yield f"stepprobe {code(report.command)} · {code(report.title)}"
+    if report.verdict != "ok":
+        yield ""
+        yield f"verdict: **{prose(words.verdict(report))}**"
     yield ""
 
 
@@ -75,7 +94,7 @@ def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:
 
 def _findings(report: Report) -> Iterator[str]:
     if report.findings:
-        yield "#### Findings, dearest first"
+        yield "#### Findings, most expensive first"
         yield ""
     for place, finding in enumerate(report.findings, 1):
         yield from _finding(report, place, finding)
@@ -94,6 +113,8 @@ def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
         yield f"{indent}  {words.prediction(remedy, wall)}" + ("  " if measured else "")
         if measured:
             yield f"{indent}  **{measured}**"
+    if shared := words.overlap(finding):
+        yield f"{indent}- {shared}"
     if finding.cites:
         yield f"{indent}- seen in {', '.join(map(code, finding.cites))}"
 
@@ -114,15 +135,18 @@ def _table(table: Table) -> Iterator[str]:
     columns = [column([row[place] for row in table.rows], head.unit) for place, head in enumerate(table.columns)]
     right = [not any(isinstance(row[place], str) for row in table.rows) for place in range(len(columns))]
     titles = [prose(head.title) + (" (ms)" if head.unit == "ms" else "") for head in table.columns]
-    yield from _grid(titles, right, [tuple(map(prose, cells)) for cells in zip(*columns, strict=True)])
+    yield from _grid(titles, right, [tuple(map(cell, cells)) for cells in zip(*columns, strict=True)])
 
 
 def _controls(report: Report) -> Iterator[str]:
     if report.controls:
-        yield "#### Controls"
+        opened = "" if all(control.ok for control in report.controls) else " open"
+        yield f"<details{opened}><summary>Controls: {words.controls(report)}</summary>"
         yield ""
         for control in report.controls:
             yield f"- {'✓' if control.ok else '✗'} {prose(words.control(control))}"
+        yield ""
+        yield "</details>"
         yield ""
 
 
@@ -145,7 +169,7 @@ def _figures(report: Report) -> Iterator[str]:
 
 
 def _environment(report: Report) -> Iterator[str]:
-    rows = [(prose(name), prose(value)) for name, value in report.environment.items()]
+    rows = [(cell(name), cell(value)) for name, value in report.environment.items()]
     yield from _details("Environment", ("name", "value"), (False, False), rows)
 
 

@@ -13,6 +13,8 @@ _UNIT_WORDS = {"1": "", "count": "", "count/step": "per step", "steps": "steps"}
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 NBSP = "\N{NO-BREAK SPACE}"
 """Stands between a number and its unit, so that a line never breaks there."""
+UNEVEN = 1.25
+"""Ratio of the sides of an interval above which ``±`` would hide that they differ."""
 MISSING = "–"
 """Stands for a number that is absent or is not a number."""
 
@@ -91,35 +93,35 @@ def figure(estimate: Estimate) -> str:
     return number(estimate.value, 0 if counted else decimals(estimate.value))
 
 
-def spans_zero(estimate: Estimate) -> bool:
+def spans_zero(estimate: Estimate | None) -> bool:
     """Tell whether the interval leaves open if there is a gain or a loss."""
-    return has_interval(estimate) and (estimate.low or 0.0) < 0.0 <= (estimate.high or 0.0)
+    return estimate is not None and has_interval(estimate) and (estimate.low or 0.0) < 0.0 <= (estimate.high or 0.0)
 
 
-def is_ceiling(estimate: Estimate) -> bool:
-    """Tell whether only the most that can be gained is known: nothing can be lost, and all of it may be nothing."""
-    return has_interval(estimate) and estimate.low == 0.0
-
-
-def gain(saved: Estimate, wall: Estimate | None) -> str:
+def gain(saved: Estimate | None, wall: Estimate | None) -> str:
     """Return what saving ``saved`` (ms) does to the step.
 
-    ``−29 % ± 1``, or ``up to −29 %`` where only a ceiling is known, or ``undecided`` where the sign is open.
+    ``−29 % ± 1``, ``−18 to −28 %`` where the interval is uneven, ``up to −29 %`` where only a ceiling is known,
+    ``undecided`` where the sign is open; a dash where nothing can be predicted.
     """
-    if not math.isfinite(saved.value):
+    if saved is None or not math.isfinite(saved.value):
         return MISSING
     if spans_zero(saved):
         return "undecided"
-    if is_ceiling(saved) and saved.high is not None:
-        return f"up to{NBSP}{gain(msgspec.structs.replace(saved, value=saved.high, low=None, high=None), wall)}"
+    if saved.bound:
+        most = saved.value if saved.high is None else saved.high
+        return f"up to{NBSP}{gain(msgspec.structs.replace(saved, value=most, low=None, high=None, bound=False), wall)}"
     if wall is None or not wall.value > 0:
         return f"{_signed(-saved.value, decimals(saved.value, 3))}{NBSP}ms"
     change = -100 * saved.value / wall.value
     if not has_interval(saved) or saved.low is None or saved.high is None:
         return f"{_signed(change, 0 if abs(change) >= 10 else 1)}{NBSP}%"
-    side = 100 * max(saved.high - saved.value, saved.value - saved.low) / wall.value
-    places = 0 if side >= 1 or abs(change) >= 20 else 1
-    return NBSP.join((_signed(change, places), "%", "±", number(max(side, 10.0**-places), places)))
+    sides = [100 * side / wall.value for side in (saved.high - saved.value, saved.value - saved.low)]
+    places = 0 if max(sides) >= 1 or abs(change) >= 20 else 1
+    if max(sides) <= UNEVEN * min(sides):
+        return NBSP.join((_signed(change, places), "%", "±", number(max(*sides, 10.0**-places), places)))
+    ends = (_signed(-100 * end / wall.value, places) for end in (saved.low, saved.high))
+    return f"{' to '.join(ends)}{NBSP}%".replace(" ", NBSP)
 
 
 def _signed(value: float, places: int) -> str:

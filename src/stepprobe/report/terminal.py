@@ -9,7 +9,7 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report, Verdict
 from stepprobe.report import findings as words
 from stepprobe.report.ledger import OFF_CPU_MARK, off_cpu
-from stepprobe.report.numbers import NBSP, is_ceiling, spans_zero
+from stepprobe.report.numbers import NBSP, spans_zero
 from stepprobe.report.terminal_tables import ledger, table
 from stepprobe.report.text import visible
 
@@ -71,7 +71,7 @@ def _text(text: str, width: int, style: str = "", indent: int = 0, hanging: int 
     from rich.text import Text
 
     wrapped = textwrap.fill(
-        text,
+        text.replace(" · ", f"{NBSP}· "),  # no line begins with a dot
         min(width, MEASURE),
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hanging),
@@ -95,7 +95,7 @@ def _head(report: Report, width: int) -> Iterable["RenderableType"]:
     yield _text(visible(report.headline), width, "bold")
     yield _text(visible(report.title), width, "dim")
     if report.verdict != "ok":
-        yield _text(f"verdict: {report.verdict}", width, VERDICT_STYLES[report.verdict])
+        yield _text(f"verdict: {words.verdict(report)}", width, VERDICT_STYLES[report.verdict], hanging=2)
 
 
 def _ledger(report: Report, width: int) -> Iterable["RenderableType"]:
@@ -110,7 +110,7 @@ def _ledger(report: Report, width: int) -> Iterable["RenderableType"]:
 def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
     if not report.findings:
         return
-    yield from _section("Findings, dearest first", width)
+    yield from _section("Findings, most expensive first", width)
     for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield ""
@@ -125,10 +125,13 @@ def _finding(report: Report, number: int, finding: Finding, width: int) -> Itera
     yield _text(f"costs {words.cost(finding)}", width, indent=4)
     for remedy in finding.remedies:
         yield _text(f"→ {visible(remedy.action)}", width, indent=4, hanging=2)
-        style = "dim" if spans_zero(remedy.predicted) else "" if is_ceiling(remedy.predicted) else "green"
+        open_ended = remedy.predicted is None or spans_zero(remedy.predicted)
+        style = "dim" if open_ended else "" if remedy.predicted and remedy.predicted.bound else "green"
         yield _text(words.prediction(remedy, wall), width, style, indent=6)
         if measured := words.outcome(remedy, wall):
             yield _text(measured, width, "bold green", indent=6)
+    if shared := words.overlap(finding):
+        yield _text(shared, width, "dim", indent=4)
     if finding.cites:
         yield _text(f"seen in {visible(', '.join(finding.cites))}", width, "dim", indent=4)
 
@@ -148,8 +151,7 @@ def _controls(report: Report, width: int) -> Iterable["RenderableType"]:
     failed = [control for control in report.controls if not control.ok]
     for control in failed:
         yield _text(f"✗ {visible(words.control(control))}", width, "bold red", indent=2, hanging=2)
-    recovered = len(report.controls) - len(failed)
-    yield _text(f"{recovered} of {len(report.controls)} recovered", width, "" if failed else "green", indent=2)
+    yield _text(words.controls(report), width, "" if failed else "green", indent=2)
 
 
 def _notes(report: Report, width: int) -> Iterable["RenderableType"]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _GAP = 2
+GAIN_TITLE = "would gain"
 _ROOMY = 36
 """Columns from which on the ledger says what a finding is, not only where."""
 _NARROWEST_TEXT = 12
@@ -37,12 +38,10 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
 
     rows, wall = lines(report), wall_ms(report)
     places = decimals(wall)
-    cells = 0 if width < 56 else 5 if width < 100 else 16
     gains = [_gain(line, report.figures.get("step.wall")) for line in rows]
-    numbers = max((len(line.label) for line in rows), default=0) + len(number(wall, places)) + 5 + 2 * _GAP
-    room = width - 2 - numbers - cells - 1 - 10 - 3 * _GAP
-    advised = room >= _NARROWEST_TEXT and any(line.finding or line.where for line in rows)
     gainful = width >= 66 and any(gains)
+    cells, room = _widths(rows, max(map(len, gains), default=0) if gainful else 0, len(number(wall, places)), width)
+    advised = room >= _NARROWEST_TEXT and any(line.finding or line.where for line in rows)
     largest = max((line.share for line in rows), default=0.0) or 1.0
     drawn = _grid(width if advised else None)
     drawn.add_column("where", footer=Text("wall", "bold"), no_wrap=True, overflow="ellipsis", max_width=width - 18)
@@ -54,7 +53,7 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
     if advised:
         drawn.add_column("what to do", no_wrap=True, overflow="ellipsis", ratio=1)
     if gainful:
-        drawn.add_column("would gain", justify="right", no_wrap=True)
+        drawn.add_column(GAIN_TITLE, justify="right", no_wrap=True)
     for line, gained in zip(rows, gains, strict=True):
         style = "bold" if line.finding else "dim" if line.family == "unattributed" else ""
         told = [Text(line.label, style), Text(number(line.ms, places)), Text(percent(line.share))]
@@ -64,6 +63,19 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
         told += [Text(gained, "green" if gained.startswith("−") else "dim")] if gainful else []
         drawn.add_row(*told)
     yield Padding(drawn, (0, 0, 0, 2))
+
+
+def _widths(rows: tuple[Line, ...], gained: int, digits: int, width: int) -> tuple[int, int]:
+    """Return the columns of the bars and of the advice; bars are given up before a place is cut."""
+    taken = max((len(line.label) for line in rows), default=0) + digits + 5 + 2 * _GAP
+    taken += max(gained, len(GAIN_TITLE)) + _GAP if gained else 0
+    places = (_near(line.finding.where if line.finding else line.where, width) for line in rows)
+    wanted = max(map(len, places), default=0) + len("at ") + 1
+    for cells in range(16 if width >= 100 else 5, 0, -1) if width >= 56 else ():
+        room = width - 2 - taken - cells - 1 - 2 * _GAP
+        if room >= min(wanted, _ROOMY):
+            return cells, room
+    return 0, width - 2 - taken - 1 - 2 * _GAP
 
 
 def table(shown: Table, width: int) -> Iterable["RenderableType"]:
@@ -120,12 +132,16 @@ def _advice(line: Line, room: int) -> "Text":
     if place and room < _ROOMY:
         return told.append(place, "cyan").append(more)
     title = visible(line.finding.title or next((remedy.action for remedy in line.finding.remedies), ""))
-    return told.append(f"{place} · " if place else "", "cyan").append(shortened(title, room - len(place) - 6) + more)
+    return told.append(f"{place} · " if place else "", "cyan").append(
+        shortened(title, room - len(place) - 5 - len(more)) + more
+    )
 
 
 def _near(where: str, room: int) -> str:
     """Return ``file:line`` without its folders and function, pinched to ``room``."""
-    place = visible(where).partition(" ")[0].rpartition("/")[2]
+    place = visible(where)
+    rank, comma, place = place.rpartition(", ") if place.startswith("rank ") else ("", "", place)
+    place = rank + comma + place.partition(" ")[0].rpartition("/")[2]
     return pinched(place, max(room, 1) if room < _ROOMY else _ROOMY)
 
 

@@ -5,16 +5,19 @@ import random
 import pytest
 
 from stepprobe.analysis.comparison import compare
+from stepprobe.analysis.wording import ends, signed
 from stepprobe.errors import NotObserved, UsageError
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence
 
 
-def run(seed, accounts=None, n=80, spread=0.01, counts=None, **facts):
+def run(seed, accounts=None, n=80, spread=0.01, counts=None, off_cpu=None, **facts):
     noise, fake = random.Random(seed), FakeProcess(**{**METHODS, **facts})
     for _ in range(n):
         factor = noise.gauss(1, spread)
         fake.step(
-            {name: ms * factor for name, ms in {**CLEAN, **(accounts or {})}.items()}, {**COUNTS, **(counts or {})}
+            {name: ms * factor for name, ms in {**CLEAN, **(accounts or {})}.items()},
+            {**COUNTS, **(counts or {})},
+            off_cpu=off_cpu,
         )
     return fake.end()
 
@@ -29,7 +32,7 @@ def test_a_decided_gain_is_ok_and_names_the_account():
     wall = report.figures["compare.step.wall"]
     assert wall.value == pytest.approx(-39.8, abs=1)
     assert wall.low < wall.value < wall.high < 0
-    assert report.headline.startswith("faster: -39.8 ms per step, -28.5%")
+    assert report.headline.startswith("faster: −39.8 ms per step, −28.5%")
     assert "most in data · fetch rows" in report.headline
     rows = {row[0]: row for row in table(report, "accounts").rows}
     assert rows["data · fetch rows"][-1] == "less"
@@ -51,7 +54,35 @@ def test_equal_runs_are_undecided():
 def test_few_steps_decide_nothing():
     report = compare(evidence(run(1, {"data.fetch": 40}, n=5)), evidence(run(2, n=5)))
     assert report.verdict == "undecided"
-    assert "no interval" in report.headline
+    assert "interval not known" in report.headline
+
+
+def test_a_difference_that_a_busy_machine_makes_decides_nothing():
+    """Wall time +20 ms, all of it off the CPU while computing."""
+    report = compare(evidence(run(1)), evidence(run(2, {"forward.mlp": 34}, off_cpu={"forward.mlp": 20})))
+    assert report.figures["compare.step.wall"].low > 0
+    assert report.verdict == "undecided"
+    assert report.headline.startswith("undecided: +")
+    assert report.headline.endswith("; a busy machine")
+    assert "the training thread was put aside in 0% of its computing before and in" in report.reason
+    rows = {row[0]: row for row in table(report, "accounts").rows}
+    assert rows["wall"][-1] == "more"
+    assert rows["CPU time"][-1] != "more"
+    assert rows["CPU time"][1:3] == (pytest.approx(100, rel=0.01), pytest.approx(100, rel=0.01))
+
+
+def test_a_difference_that_the_cpu_time_shows_too_is_decided_with_a_caution():
+    report = compare(evidence(run(1)), evidence(run(2, {"forward.mlp": 54}, off_cpu={"forward.mlp": 12})))
+    assert report.verdict == "fail"
+    assert report.headline.startswith("slower: +")
+    assert "a busy machine" in report.headline
+    assert report.reason == "the whole interval lies above zero"
+
+
+def test_waiting_for_rows_is_no_busy_machine():
+    report = compare(evidence(run(1)), evidence(run(2, {"data.fetch": 20}, off_cpu={"data.fetch": 19})))
+    assert report.verdict == "fail"
+    assert "busy" not in report.headline
 
 
 def test_swapping_the_runs_swaps_the_sign():
@@ -83,6 +114,25 @@ def test_reservations_of_both_runs_are_kept():
     report = compare(evidence(run(1, n=5)), evidence(run(2), status="signal 9"))
     assert [note for note in report.notes if note.startswith("before: only 5 steady steps")]
     assert [note for note in report.notes if note.startswith("after: ") and "signal 9" in note]
+
+
+def test_what_both_runs_have_against_them_is_said_once():
+    notes = compare(evidence(run(1)), evidence(run(2))).notes
+    assert len(notes) == len(set(notes))
+    assert [note for note in notes if note.startswith("both: observing took 0.10 ms")]
+    assert not [note for note in notes if "observing took" in note and not note.startswith("both: ")]
+
+
+def test_accounts_that_would_read_zero_are_left_out_and_counted():
+    shown = table(compare(evidence(run(1, {"gc": 0.02})), evidence(run(2, {"gc": 0.03}))), "accounts")
+    assert "garbage collection" not in [row[0] for row in shown.rows]
+    assert "1 accounts below 0.05%" in shown.caption
+
+
+def test_numbers_in_sentences():
+    assert [signed(value, ".2f") for value in (-1.5, 1.5, -0.001, 0.0)] == ["−1.50", "+1.50", "0.00", "0.00"]
+    assert ends(-12.34, -10.06) == "−12.3 to −10.1"
+    assert ends(None, 1.0) == ""
 
 
 def test_other_probes_and_empty_runs_are_refused():

@@ -40,6 +40,23 @@ def test_a_clean_run():
     )
 
 
+def test_a_verdict_that_is_not_ok_has_a_reason():
+    few = derive(clean_process(5))
+    assert (few.verdict, few.reason) == ("warn", "only 4 steady steps: too few for an interval")
+    assert derive(clean_process(), status="exit 3").reason == "the script did not end well (exit 3)"
+    assert derive(clean_process()).reason == ""
+
+
+def test_the_environment_tells_what_trained():
+    fake = clean_process(optimizer="AdamW", loader_workers=2, loader_batch_size=0)
+    told = derive(fake.sites(shapes=[("4×9", 1), ("8×9", 6)])).environment
+    assert told["machine"] == "two cores"
+    assert (told["package torch"], told["package transformers"]) == ("2.13.0", "5.24.0")
+    assert (told["job device"], told["job optimizer"], told["job loader_workers"]) == ("cpu", "AdamW", "2")
+    assert told["job batch, most often"] == "8×9"
+    assert "job loader_batch_size" not in told, "0: the batches are made elsewhere"
+
+
 def test_rows_sum_to_the_wall():
     report = derive(clean_process())
     assert sum(row.time.value for row in report.ledger) == pytest.approx(report.figures["step.wall"].value, rel=1e-12)
@@ -53,6 +70,12 @@ def test_rows_name_the_hottest_line_and_the_time_off_the_cpu():
     fetch, optimizer = derive(fake).ledger
     assert (fetch.where, fetch.off_cpu) == ("b.py:2 f", pytest.approx(0.4))
     assert (optimizer.where, optimizer.off_cpu) == ("", 0)
+
+
+def test_few_samples_name_no_row():
+    fake = FakeProcess().steps(20, {"optimizer": 5, "unattributed": 5})
+    fake.sites(samples=[("optimizer", "a.py:1 f", "x.py:1 g", 4), ("unattributed", "b.py:1 f", "x.py:1 g", 5)])
+    assert [row.where for row in derive(fake).ledger] == ["", "b.py:1 f"]
 
 
 def test_a_line_that_only_starts_the_training_names_no_cause():
@@ -132,6 +155,23 @@ def test_what_detail_costs_is_printed():
     assert figures["attach.distortion_cpu"].value == 0
 
 
+def test_what_detail_costs_is_checked_by_cpu_time():
+    """Hooks say 1.5 ms, while the steps in detail really take 20 ms more CPU time."""
+
+    def notes(slower_ms):
+        noise, fake = random.Random(4), FakeProcess()
+        for i in range(80):
+            fine = i % 4 == 0
+            booked = {**(CLEAN if fine else COARSE), "optimizer": 6 + slower_ms * fine + noise.gauss(0, 0.5)}
+            fake.step(booked, detail=fine, self_ms=2.0 if fine else 0.5)
+        return said(derive(fake, warmup="0"), "by its own count, a step observed in detail takes 1.50 ms more")
+
+    (agreeing,), (other,) = notes(1.5), notes(20)
+    assert "by CPU time" not in agreeing
+    assert "by CPU time it takes" in other
+    assert "-" not in derive(FakeProcess().steps(9, COARSE, detail=False).steps(9, CLEAN)).notes[0]
+
+
 def test_divided_accounts_are_less_sure_than_seen_ones():
     noise = random.Random(3)
     fake = FakeProcess()
@@ -168,6 +208,23 @@ def test_evaluation_is_left_out_of_one_of_the_rates():
     report = derive(FakeProcess(**METHODS).steps(20, {"optimizer": 500, "eval": 500}, counts))
     row = next(table for table in report.tables if table.name == "rates").rows[0]
     assert row == ("slots", 4000, 4000, 8000, 4000)
+
+
+def test_a_rate_that_is_the_one_before_it_is_left_out():
+    report = derive(FakeProcess(**METHODS).steps(20, {"optimizer": 500}, COUNTS))
+    rates = next(table for table in report.tables if table.name == "rates")
+    assert [column.title for column in rates.columns] == ["kind", "per step", "per second"]
+    slow_start = derive(FakeProcess(**METHODS).steps(2, {"optimizer": 5000}).steps(20, {"optimizer": 500}, COUNTS))
+    rates = next(table for table in slow_start.tables if table.name == "rates")
+    assert [column.title for column in rates.columns][2:] == ["per second", "over the whole run"]
+
+
+def test_samples_of_a_pass_and_of_its_parts_are_one():
+    fake = FakeProcess().steps(20, {"forward.mlp": 9, "gc": 1})
+    parts = [("forward.mlp", "", "l.py:1 f", 5), ("forward.mlp", "", "s.py:2 g", 3)]
+    fake.sites(samples=[("forward", "", "l.py:1 f", 16), *parts])
+    rows = next(table for table in derive(fake).tables if table.name == "samples").rows
+    assert [row[:3] for row in rows] == [("forward", "l.py:1 f", 21), ("forward · mlp", "s.py:2 g", 3)]
 
 
 def test_the_frameworks_own_rate_stands_beside_ours():
@@ -237,3 +294,10 @@ def test_five_thousand_steps_are_derived_in_a_second():
     report = ledger.derive(seen)
     assert time.process_time() - begin < 1.0
     assert len(report.charts[0].values) < 3100
+
+
+def test_without_a_mask_nobody_calls_slots_real_tokens():
+    process = clean_process().facts(**{"counts.real": "no attention mask: every slot counted"})
+    report = derive(process.end())
+    assert "slots/s" in report.headline
+    assert any(note.startswith("padding could not be looked for") for note in report.notes)

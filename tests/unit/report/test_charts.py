@@ -25,8 +25,6 @@ def every_chart():
     for name, build in reports.REPORTS.items():
         report = build()
         yield from (pytest.param(charts.spec(held), id=f"{name}-{held.name}") for held in report.charts)
-        if report.ledger:
-            yield pytest.param(charts.ledger_spec(report), id=f"{name}-ledger")
 
 
 @pytest.mark.parametrize("spec", list(every_chart()))
@@ -57,7 +55,7 @@ def test_long_names_that_look_alike_stay_apart():
 
 
 def test_ids_of_two_drawings_differ_and_are_found():
-    spec = charts.ledger_spec(reports.data_bound())
+    spec = charts.spec(chart())
     one, other = charts.svg(spec, "one"), charts.svg(spec, "other")
     ids = [set(re.findall(r'<clipPath id="([^"]+)"', text)) for text in (one, other)]
     assert all(ids)

@@ -15,7 +15,7 @@ TIMES = st.dictionaries(st.sampled_from(ACCOUNTS), st.floats(0, 1e4), min_size=1
 
 @given(TIMES)
 def test_drawn_rows_and_families_sum_to_the_wall(accounts):
-    accounts = {"optimizer": 1.0, "unattributed": 0.0} | accounts
+    accounts = {"unattributed": 0.0} | accounts | {"optimizer": 1.0}
     report = msgspec.structs.replace(reports.clean(), ledger=reports.ledger(accounts, {}, {}))
     wall = math.fsum(row.time.value for row in report.ledger)
     lines, families = ledger.lines(report), ledger.families(report)
@@ -57,6 +57,14 @@ def test_off_cpu_is_told_where_it_is_large(ms, off, told):
     rows = reports.ledger({"optimizer": ms}, {"optimizer": off}, {})
     (line,) = ledger.lines(msgspec.structs.replace(reports.clean(), ledger=rows))
     assert line.off_cpu == told
+
+
+def test_a_busy_machine_is_said_in_one_word():
+    rows = reports.ledger(reports.DATA_BOUND, dict.fromkeys(reports.DATA_BOUND, 0.5), {})
+    assert ledger.off_cpu(msgspec.structs.replace(reports.data_bound(), ledger=rows)) == (
+        "nearly everything: 50 % of the step"
+    )
+    assert ledger.off_cpu(reports.data_bound()) == "data · wait for the loader 97 %, optimizer 31 %"
 
 
 def test_every_account_has_a_family():

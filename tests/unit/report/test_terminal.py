@@ -1,5 +1,6 @@
 import re
 
+import msgspec
 import pytest
 
 from stepprobe.report import terminal
@@ -70,6 +71,14 @@ def test_color_only_adds_escape_codes(monkeypatch):
         assert bare.strip() == plain.strip()
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_ledger_never_cuts_the_line_of_a_place(width):
+    report = reports.data_bound()
+    rows = terminal.render(report, width=width).split("Findings")[0]
+    assert [line for line in (":88", ":71", ":143", ":412", ":841") if not re.search(rf"{line}\b", rows)] == []
+    assert "… …" not in rows
+
+
 def test_a_table_that_cannot_fit_becomes_a_list_of_records():
     narrow = terminal.render(reports.ranks(), width=40)
     assert re.search(r"^  wall ms +441\.0$", narrow, re.M)
@@ -80,3 +89,10 @@ def test_a_table_that_cannot_fit_becomes_a_list_of_records():
 def test_a_verdict_that_is_not_ok_is_said():
     assert "verdict: not measured" in terminal.render(reports.not_measured())
     assert "verdict" not in terminal.render(reports.clean())
+
+
+def test_the_reason_stands_beside_the_verdict():
+    slower = msgspec.structs.replace(reports.undecided(), verdict="fail", reason="the whole interval lies above zero")
+    assert "verdict: slower: the whole interval lies above zero" in terminal.render(slower)
+    warned = msgspec.structs.replace(reports.data_bound(), reason="its steps become longer")
+    assert "verdict: warn: its steps become longer" in terminal.render(warned)

@@ -44,5 +44,20 @@ def test_a_pinched_path_keeps_its_file_and_line():
     assert pinched("/home/user/project/src/dataset.py:88", 20) == "/home/…dataset.py:88"
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (46, "…masking_utils.py:282 _ignore_causal_mask_sdpa"),
+        (45, "masking_utils.py:282 _ignore_causal_mask_sdp…"[:45]),
+        (30, "masking_utils.py:282 _ignore_…"[:30]),
+        (24, "masking_utils.py:282"),
+        (12, "ma…ls.py:282"),
+        (5, "…:282"),
+    ],
+)
+def test_a_place_keeps_its_line(width, shown):
+    assert pinched("transformers/masking_utils.py:282 _ignore_causal_mask_sdpa", width) == shown
+
+
 def test_shortened_text_ends_at_a_word():
     assert shortened("the dataset tokenises every row", 24) == "the dataset tokenises…"

@@ -1,19 +1,23 @@
 """What costs time, found by small rules: each looks at one run and speaks of one cause."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from stepprobe.analysis.findings import compute, host, loading, ranks, tokens
-from stepprobe.analysis.findings.view import Rule, View
+from stepprobe.analysis.findings.view import Rule, View, most_of
 from stepprobe.analysis.process import Process
+from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 
 RULES: tuple[Rule, ...] = (*loading.RULES, *compute.RULES, *tokens.RULES, *host.RULES, *ranks.RULES)
 
 
 def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
-    """Return all findings of a run, dearest first.
+    """Return all findings of a run, the most expensive first.
+
+    A cost of which only the bounds are known is placed by its upper end: it may be the most expensive of all, and is to
+    be ruled out first. The others are placed by their value.
 
     Args:
         process: The process whose ledger is shown.
@@ -22,9 +26,13 @@ def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
     view = View(process, processes)
     found = sorted(
         (_largest_account_first(finding, process) for rule in RULES for finding in rule(view)),
-        key=lambda finding: (-finding.cost.value, finding.kind, finding.where),
+        key=lambda finding: (-_worst(finding.cost), finding.kind, finding.where),
     )
     return tuple(_with_overlaps(finding, found) for finding in found)
+
+
+def _worst(cost: Estimate) -> float:
+    return most_of(cost) if cost.bound else cost.value
 
 
 def _largest_account_first(finding: Finding, process: Process) -> Finding:
@@ -33,15 +41,14 @@ def _largest_account_first(finding: Finding, process: Process) -> Finding:
     return msgspec.structs.replace(finding, accounts=tuple(ordered))
 
 
-def _with_overlaps(finding: Finding, found: Iterable[Finding]) -> Finding:
+def _with_overlaps(finding: Finding, found: Sequence[Finding]) -> Finding:
     """Say which other findings may speak of the same nanoseconds.
 
     Findings of one kind split an account by line, so they do not overlap.
     """
-    shared = sorted(
-        {other.kind for other in found if other.kind != finding.kind and set(other.accounts) & set(finding.accounts)}
+    shared = tuple(
+        number
+        for number, other in enumerate(found, 1)
+        if other.kind != finding.kind and set(other.accounts) & set(finding.accounts)
     )
-    if not shared:
-        return finding
-    remark = f"may hold the same time as {', '.join(shared)}: do not add the costs up"
-    return msgspec.structs.replace(finding, cites=(*finding.cites, remark))
+    return msgspec.structs.replace(finding, overlaps=shared)

@@ -62,7 +62,7 @@ def forward_extra(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="reuse the outputs of the training forward, or compute those of a fixed model once, before",
-                predicted=up_to(cost.value, cost.n, "a forward without gradients is cheaper than one with"),
+                predicted=up_to(cost, "a forward without gradients is cheaper than one with"),
                 fixed=scaled(forward, 1 - cost.value / forward.value, "the forwards that train"),
             ),
         ),
@@ -88,7 +88,7 @@ def optimizer_slow(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="foreach=True, or fused=True where the optimizer offers it",
-                predicted=up_to(cost.value, cost.n, "the arithmetic stays, the calls for each parameter go"),
+                predicted=up_to(cost, "the arithmetic stays, the calls for each parameter go"),
             ),
         ),
         cites=("ledger.optimizer", "samples"),
@@ -133,9 +133,7 @@ def amp_skipped(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="train in bfloat16, or lower GradScaler(init_scale=…) and raise growth_interval",
-                predicted=up_to(
-                    cost.value, cost.n, "in bfloat16 no step is skipped; a gentler scaler still skips some"
-                ),
+                predicted=up_to(cost, "in bfloat16 no step is skipped; a gentler scaler still skips some"),
             ),
         ),
         cites=("amp.skipped",),

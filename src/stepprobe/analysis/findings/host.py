@@ -5,15 +5,23 @@ from collections.abc import Iterator
 import msgspec
 
 from stepprobe.analysis.attribution import Entry
-from stepprobe.analysis.findings.view import COMPUTING, SAMPLES_FEWEST, WORTH_SHARE, Rule, View, all_of, scaled, up_to
+from stepprobe.analysis.contention import BUSY_SHARE, aside_share, computing, put_aside
+from stepprobe.analysis.findings.view import (
+    SAMPLES_FEWEST,
+    WORTH_SHARE,
+    Rule,
+    View,
+    all_of,
+    as_ms,
+    most_of,
+    scaled,
+    up_to,
+)
 from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.tables import sync_ns
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
-
-BUSY_SHARE = 0.1
-"""Off-CPU part of computing accounts that a quiet machine does not reach: there the thread has nothing to wait for."""
 
 SPIKE_FACTOR = 2.0
 """A step of twice the median is no noise: real steps scatter by a few percent."""
@@ -67,7 +75,7 @@ def _chore(view: View, chore: Chore, cost: Estimate) -> Finding:
     if chore.half_as_often:
         predicted = scaled(cost, HALF, "half as often")
     else:
-        predicted = up_to(cost.value, cost.n, "how much the change leaves is not known before it is tried")
+        predicted = up_to(cost, "how much the change leaves is not known before it is tried")
     return Finding(
         kind=f"{chore.account}.slow",
         title=f"{chore.title} takes {cost.value:.3g} ms of each step.",
@@ -92,13 +100,11 @@ def sync_sites(view: View) -> Iterator[Finding]:
 
 
 def _sync(view: View, place: str, operation: str, cost: Estimate, per_step: float) -> Finding:
-    host = max(0.0, view.wall_ms - view.account("sync", "d2h").value)
+    host = max(0.0, most_of(view.wall) - view.account("sync", "d2h").value)
     if view.on_cpu:
-        predicted = up_to(cost.value, cost.n, "on the CPU nothing is waited for; the call itself is what can be saved")
+        predicted = up_to(cost, "on the CPU nothing is waited for; the call itself is what can be saved")
     else:
-        predicted = up_to(
-            min(cost.value, host), cost.n, f"min(host {host:.3g} ms, device): the device's part is not measured here"
-        )
+        predicted = up_to(cost, f"min(host {host:.3g} ms, device): the device's part is not measured here", limit=host)
     return Finding(
         kind="sync.site",
         title=f"{operation} at {place}: {per_step:.3g} calls a step hold the host for {cost.value:.3g} ms.",
@@ -133,26 +139,21 @@ def unattributed_lines(view: View) -> Iterator[Finding]:
 
 def off_cpu(view: View) -> Iterator[Finding]:
     """On a busy machine the training thread is put aside while it computes."""
-    if not view.on_cpu:
-        return
-    away = view.process.mean(lambda entry: sum(entry.off_cpu.get(name, 0) for name in COMPUTING) / NS_PER_MS)
-    computing = view.account(*COMPUTING)
-    cost = Estimate(value=away.value, unit="ms", low=away.low, high=away.high, n=away.n, method="wall minus CPU time")
-    if not view.worth(cost) or cost.value < BUSY_SHARE * computing.value:
+    share = aside_share(view.process)
+    cost = as_ms(put_aside(view.process), "wall minus CPU time")
+    if share < BUSY_SHARE or not view.worth(cost):
         return
     yield Finding(
         kind="off_cpu",
-        title=f"A busy machine: the thread was off the CPU in {cost.value / computing.value:.0%} of its computing.",
+        title=f"A busy machine: the thread was off the CPU in {share:.0%} of its computing.",
         where="",
         cost=cost,
         share=view.share(cost),
-        accounts=COMPUTING,
+        accounts=computing(view.process),
         remedies=(
             Remedy(
                 action="give the job its own processor cores (taskset), and fewer threads than cores (OMP_NUM_THREADS)",
-                predicted=up_to(
-                    cost.value, cost.n, "a thread may also be off the CPU while it waits for its own helpers"
-                ),
+                predicted=None,  # a thread may also be off the CPU while it waits for its own helpers
             ),
         ),
         cites=("off_cpu.share",),
@@ -183,7 +184,7 @@ def spikes(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action=f"look at step {slowest} in {account}",
-                predicted=up_to(cost.value, len(slow), "the cause of a spike is not known from its size"),
+                predicted=up_to(cost, "the cause of a spike is not known from its size"),
             ),
         ),
         cites=("steps", "step.wall_p90"),

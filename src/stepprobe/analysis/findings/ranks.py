@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from stepprobe.analysis.findings.view import COMPUTING, Rule, View, up_to
+from stepprobe.analysis.contention import COMPUTING
+from stepprobe.analysis.findings.view import Rule, View, up_to
 from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.analysis.tables import WAITING
@@ -58,7 +59,7 @@ def _uneven(view: View) -> Iterator[Finding]:
             f"Rank {slow.rank} spends {excess.value:.3g} ms a step more in {LABELS[account]} than the other ranks; "
             "how long they wait for it does not show.",
             (slow, account),
-            ((account,), excess, up_to(excess.value, excess.n, "the others may have been as late for other reasons")),
+            ((account,), excess, up_to(excess, "the others may have been as late for other reasons")),
         )
 
 

@@ -5,7 +5,7 @@ from statistics import stdev
 
 from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.findings.view import Rule, View, scaled, up_to
-from stepprobe.analysis.process import NS_PER_MS
+from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.shapes import first_seen
 from stepprobe.analysis.statistics import Line, fit_line
 from stepprobe.analysis.tokens import observed
@@ -37,7 +37,7 @@ def padding_waste(view: View) -> Iterator[Finding]:
         return
     line = _time_by_slots(view)
     compute = view.account(*COMPUTE)
-    cost = _padding_cost(line, slots - real) if line else up_to(share * compute.value, compute.n, "slots do not vary")
+    cost = _padding_cost(line, slots - real) if line else up_to(scaled(compute, share, ""), "slots do not vary")
     if not view.worth(cost):
         return
     fixed_shape = process.records.sites is not None and len(process.records.sites.shapes) == 1
@@ -45,13 +45,18 @@ def padding_waste(view: View) -> Iterator[Finding]:
     yield Finding(
         kind="padding.waste",
         title=f"{share:.0%} of the slots are padding: {slots - real:,.0f} of {slots:,.0f} a step hold no token.",
-        where=process.hottest(("data.collate",)) if fixed_shape else "",
+        where=_padded_at(process) if fixed_shape else "",
         cost=cost,
         share=view.share(cost),
         accounts=COMPUTE,
         remedies=tuple(Remedy(action=one, predicted=cost, fixed=_fixed(line)) for one in (action, "pack rows")),
         cites=("tokens.padding_share", "tokens.slots_per_step", "tokens.real_per_step"),
     )
+
+
+def _padded_at(process: Process) -> str:
+    """Return where rows are made or put together: a line of the user's own, since a library pads as it is told."""
+    return process.own_line(("data.fetch", "data.collate")) or process.hottest(("data.collate",))
 
 
 def _time_by_slots(view: View) -> Line | None:
@@ -74,9 +79,9 @@ def _padding_cost(line: Line, padding: float) -> Estimate:
 
 
 def _fixed(line: Line | None) -> Estimate | None:
-    if line is None:
+    if line is None or line.intercept <= 0:
         return None
-    return Estimate(value=max(0.0, line.intercept), unit="ms", n=line.n, method="forward and backward at no slots")
+    return Estimate(value=line.intercept, unit="ms", n=line.n, method="forward and backward at no slots")
 
 
 def loss_unlabelled(view: View) -> Iterator[Finding]:
@@ -101,7 +106,7 @@ def loss_unlabelled(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="compute the head and the loss on labelled rows only (select them before the head)",
-                predicted=up_to(cost.value, cost.n, "selecting the rows costs something, too"),
+                predicted=up_to(cost, "selecting the rows costs something, too"),
                 fixed=scaled(head, labelled, "rows with a label"),
             ),
         ),
@@ -130,7 +135,7 @@ def shapes_first_seen(view: View) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 action="pad lengths to a few sizes (pad_to_multiple_of), or run each size once before the start",
-                predicted=up_to(value, found.steps, "fewer shapes mean more padding"),
+                predicted=up_to(cost, "fewer shapes mean more padding"),
             ),
         ),
         cites=("shapes.distinct", "shapes.first_seen_time_share"),

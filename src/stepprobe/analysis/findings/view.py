@@ -1,12 +1,12 @@
 """What a rule may look at, and the words in which it answers."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.statistics import Mean, wilson
-from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 
@@ -15,9 +15,6 @@ WORTH_SHARE = 0.02
 
 SAMPLES_FEWEST = 10
 """Samples below which a line may be named but not sized."""
-
-COMPUTING = (*FORWARD, "recompute", *BACKWARD, "optimizer", "clip")
-"""Accounts in which the training thread computes, where the job runs on the CPU."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -30,6 +27,11 @@ class View(msgspec.Struct, frozen=True):
     def wall_ms(self) -> float:
         """Mean wall time of a steady step."""
         return self.process.wall.value
+
+    @property
+    def wall(self) -> Estimate:
+        """Wall time of a steady step in ms."""
+        return as_ms(self.process.wall, "wall")
 
     @property
     def on_cpu(self) -> bool:
@@ -84,6 +86,21 @@ def all_of(cost: Estimate, method: str) -> Estimate:
     return scaled(cost, 1.0, method)
 
 
-def up_to(limit: float, n: int, method: str) -> Estimate:
-    """Predict a gain of which only the bounds are known: nothing, and ``limit``; the value is the middle."""
-    return Estimate(value=limit / 2, unit="ms", low=0.0, high=limit, n=n, method=f"between 0 and all: {method}")
+def up_to(cost: Estimate, method: str, limit: float = math.inf) -> Estimate:
+    """Predict a gain of which only the bounds are known: nothing, and all that the cost may be.
+
+    Args:
+        cost: What is paid now; its upper end is the ceiling, since the true cost may lie there.
+        method: Why no more is known.
+        limit: ms per step that the change cannot save more than, whatever the cost.
+    """
+    most = min(most_of(cost), limit)
+    value = min(cost.value, most / 2)
+    return Estimate(
+        value=value, unit="ms", low=0.0, high=most, n=cost.n, method=f"between 0 and all: {method}", bound=True
+    )
+
+
+def most_of(cost: Estimate) -> float:
+    """Return the upper end of a cost; the cost itself where it has no interval."""
+    return cost.value if cost.high is None else max(cost.value, cost.high)

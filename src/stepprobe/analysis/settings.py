@@ -1,0 +1,25 @@
+"""Under what a run was observed: the machine, and what the training process said about itself."""
+
+from stepprobe.analysis.process import Process
+from stepprobe.model.evidence import Evidence
+
+NO_BATCH_SIZE = ("loader_batch_size", 0)
+"""What a loader says whose batches are made by a sampler: nothing about their size."""
+
+
+def settings(evidence: Evidence, process: Process) -> dict[str, str]:
+    """Return machine, packages and the job's own settings by name."""
+    header = process.records.header
+    return {
+        **evidence.environment,
+        "python": header.python or evidence.environment.get("python", ""),
+        "world size": str(header.world_size),
+        **{f"package {name}": version for name, version in header.versions.items()},
+        **{f"job {name}": str(value) for name, value in process.facts.items() if (name, value) != NO_BATCH_SIZE},
+        **_batch(process),
+    }
+
+
+def _batch(process: Process) -> dict[str, str]:
+    shapes = process.records.sites.shapes if process.records.sites else []
+    return {"job batch, most often": max(shapes, key=lambda one: one[1])[0]} if shapes else {}
