@@ -7,6 +7,7 @@ again at any time; sealed evidence never changes.
 import hashlib
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -105,6 +106,16 @@ def keep(folder: Path, files: Mapping[str, bytes]) -> None:
             _replace(folder / name, content)
 
     _keep(folder, write)
+
+
+def discard(folder: Path) -> None:
+    """Remove a run folder in which nothing was observed; one that is sealed stays.
+
+    Raises:
+        EvidenceError: The folder cannot be read.
+    """
+    if read_manifest(folder).state == "running":
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def seal(folder: Path, status: str) -> None:

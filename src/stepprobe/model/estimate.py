@@ -4,7 +4,9 @@ from typing import Literal
 
 import msgspec
 
-Unit = Literal["ms", "s", "ns", "1", "tokens", "tokens/s", "tokens/step", "steps", "count", "count/step", "bytes"]
+Unit = Literal[
+    "ms", "s", "ns", "1", "tokens", "tokens/s", "tokens/step", "steps", "count", "count/step", "bytes", "MB/s"
+]
 """Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says else."""
 
 

@@ -39,7 +39,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    mark: Literal["bar", "line", "point"]
+    mark: Literal["bar", "line", "point", "stacked"]
+    """``stacked``: lying bars of one named thing each, made of the parts that ``color`` names, on a common scale."""
     x: str
     """Field of ``values`` on the horizontal axis."""
     y: str
