@@ -4,12 +4,14 @@ import json
 import math
 import traceback
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from stepprobe import probes, store
-from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError
+from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
+from stepprobe.instruments.environment import environment
 from stepprobe.launch import command, script, stages
 from stepprobe.model.estimate import exact
 from stepprobe.model.evidence import Evidence
@@ -96,6 +98,67 @@ def ask(subject: Subject, probe: str, *, out: Path, name: str, argv: Sequence[st
     return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
 
 
+<<<<<<< HEAD
+=======
+def trace(paths: Sequence[Path], *, out: Path, top: int) -> Result:
+    """Read profiler traces and report on them.
+
+    Args:
+        paths: Trace files, or folders of them: the ranks of one job.
+        out: Folder of run folders.
+        top: Rows of each table.
+
+    Raises:
+        UsageError: A file cannot be read, the run folder cannot be made, or numpy is missing.
+        NotObserved: No file holds a trace.
+    """
+    from stepprobe.analysis.trace.summary import encode_summaries
+    from stepprobe.instruments.trace import files
+
+    found = files.find(paths)
+    if find_spec("numpy") is None:
+        raise UsageError("stepprobe trace needs numpy; pip install numpy")
+    subject = found[0].name if len(found) == 1 else f"{found[0].name} and {len(found) - 1} more"
+    planned = Evidence(
+        probe="trace",
+        command="trace",
+        subject=subject,
+        environment=environment(),
+        files={},
+        options={"top": str(top)},
+    )
+    folder = store.create(out, found[0].name, planned, ("trace", *map(str, paths)))
+    traces = files.TraceFiles(paths=tuple(found), folder=folder, planned=planned, summarise=encode_summaries)
+    try:
+        probes.load("trace").measure(traces)
+    except StepprobeError:
+        store.discard(folder)
+        raise
+    problems = _seal(folder, "finished")
+    derived = _derive(store.load(folder), folder)
+    problems += _write(folder, derived)
+    return Result(report=derived, folder=folder, status="finished", problems=tuple(problems))
+
+
+def trace_track(folder: Path, paths: Sequence[Path], target: Path) -> None:
+    """Write a copy of a trace with the accounts of its run folder as a track.
+
+    Raises:
+        EvidenceError: The folder holds no columns of one trace.
+        UsageError: A file cannot be read or written.
+    """
+    from stepprobe.analysis.trace.track import segments
+    from stepprobe.instruments.trace.export import write_perfetto
+    from stepprobe.model.trace import SUFFIX, decode_columns
+
+    held = [(name, content) for name, content in store.load(folder).files.items() if name.endswith(SUFFIX)]
+    if len(held) != 1 or len(paths) != 1:
+        raise EvidenceError(f"{_path(folder)} holds the columns of {len(held)} traces; --perfetto writes one")
+    columns = decode_columns(*held[0])
+    write_perfetto(paths[0], columns.header, segments(columns), target)
+
+
+>>>>>>> main
 def report(folder: Path) -> Result:
     """Derive the report of a run folder again and write it there.
 

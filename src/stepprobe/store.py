@@ -7,6 +7,7 @@ again at any time; sealed evidence never changes.
 import hashlib
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -107,6 +108,19 @@ def keep(folder: Path, files: Mapping[str, bytes]) -> None:
     _keep(folder, write)
 
 
+<<<<<<< HEAD
+=======
+def discard(folder: Path) -> None:
+    """Remove a run folder in which nothing was observed; one that is sealed stays.
+
+    Raises:
+        EvidenceError: The folder cannot be read.
+    """
+    if read_manifest(folder).state == "running":
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+>>>>>>> main
 def seal(folder: Path, status: str) -> None:
     """Hash all evidence of a folder and note how its subject ended. Sealing again changes nothing.
 

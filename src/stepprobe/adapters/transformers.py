@@ -22,7 +22,10 @@ SWALLOWED = {"evaluate": "eval", "predict": "eval", "_save_checkpoint": "checkpo
 MASKS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
 MOST = 1e18
 """What a rate may be; infinities and what is no number are no rates."""
-SETTINGS = ("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers")
+SETTINGS = (
+    *("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers"),
+    *("packing", "group_by_length", "train_sampling_strategy", "per_device_train_batch_size"),
+)
 
 
 def attach_trainer(observer: Observer, trainer: ModuleType) -> None:

@@ -39,7 +39,12 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
+<<<<<<< HEAD
     mark: Literal["bar", "line", "point", "rect"]
+=======
+    mark: Literal["bar", "line", "point", "stacked"]
+    """``stacked``: lying bars of one named thing each, made of the parts that ``color`` names, on a common scale."""
+>>>>>>> main
     x: str
     """Field of ``values`` on the horizontal axis."""
     y: str

@@ -94,4 +94,4 @@ def next_steps(report: Report) -> tuple[tuple[str, str], ...]:
     run = shlex.quote(report.run)
     verify = (f"stepprobe verify {run}", "derives every figure again from the raw evidence")
     compare = (f"stepprobe compare {run} AFTER", "after a change: what it gained, by account")
-    return (verify, compare) if report.ledger else (verify,)
+    return (verify, compare) if report.ledger and report.command != "trace" else (verify,)

@@ -6,7 +6,7 @@ import msgspec
 
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Report, Table
-from stepprobe.report import charts, ledger, numbers
+from stepprobe.report import bars, charts, ledger, numbers
 from stepprobe.report import findings as words
 from stepprobe.report.text import visible
 
@@ -82,22 +82,26 @@ def _environment() -> "Environment":
 
 def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
     """Return the drawn charts, and a note for what could not be drawn."""
-    wanted = [(chart.title, chart.caption, charts.spec(chart)) for chart in report.charts if chart.values]
-    if not wanted:
-        return (), ()
+    stacked = tuple(
+        Picture(title=chart.title, svg=bars.svg(chart), caption=chart.caption)
+        for chart in report.charts
+        if chart.values and chart.mark == "stacked"
+    )
+    plotted = [chart for chart in report.charts if chart.values and chart.mark != "stacked"]
+    wanted = [(chart.title, chart.caption, charts.spec(chart)) for chart in plotted]
     try:
         drawn = tuple(
             Picture(title=title, svg=charts.svg(spec, f"chart{place}"), caption=caption)
             for place, (title, caption, spec) in enumerate(wanted)
         )
     except ImportError:
-        return (), (NO_CHARTS,)
+        return stacked, (NO_CHARTS,)
     cut = (
         f"Chart “{chart.title}”: {left_out:,} of {len(chart.values):,} values are not drawn (no number, or too many)."
-        for chart in report.charts
+        for chart in plotted
         if (left_out := charts.omitted(chart))
     )
-    return drawn, tuple(cut)
+    return (*drawn, *stacked), tuple(cut)
 
 
 def _scale(report: Report) -> tuple[float, float]:

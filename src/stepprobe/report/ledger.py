@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from stepprobe.model.accounts import LABELS
+from stepprobe.model.device import DEVICE_LABELS
 from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report
 from stepprobe.report.numbers import percent
@@ -22,12 +23,17 @@ OFF_CPU_MARK = "◌"
 _FAMILIES = {"data": "data", "h2d": "copies", "d2h": "copies", "sync": "copies", "forward": "forward", "eval": "rest"}
 _FAMILIES |= {"recompute": "backward", "backward": "backward", "unattributed": "unattributed"}
 _FAMILIES |= dict.fromkeys(("clip", "optimizer", "zero_grad", "scheduler"), "optimizer")
+_FAMILIES |= {"compute": "compute", "communication": "communication", "copy": "copies"}
+_FAMILIES |= {"carried_over": "rest", "idle": "idle"}
 FAMILIES = {
     "data": "data",
     "copies": "copies and syncs",
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
+    "compute": "device computes",
+    "communication": "bare communication",
+    "idle": "device stands still",
     "rest": "everything else",
     "unattributed": "unattributed",
 }
@@ -87,7 +93,7 @@ def lines(report: Report) -> tuple[Line, ...]:
     for row in report.ledger:
         here = beside.get(row.account, [])
         line = Line(
-            label=LABELS.get(row.account, row.account),
+            label=LABELS.get(row.account) or DEVICE_LABELS.get(row.account, row.account),
             family=family(row.account),
             ms=row.time.value,
             low=row.time.low,

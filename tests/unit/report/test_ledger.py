@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepprobe.model.accounts import ACCOUNTS
+from stepprobe.model.device import DEVICE_ACCOUNTS
 from stepprobe.report import ledger
 from tests.fakes import reports
 
@@ -67,4 +68,4 @@ def test_a_busy_machine_is_said_in_one_word():
 
 
 def test_every_account_has_a_family():
-    assert set(ledger.FAMILIES) == {ledger.family(account) for account in ACCOUNTS}
+    assert set(ledger.FAMILIES) == {ledger.family(account) for account in (*ACCOUNTS, *DEVICE_ACCOUNTS)}

@@ -4,13 +4,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepprobe.analysis.findings import compute, host, loading, ranks, tokens
+from stepprobe.analysis.findings import batching, compute, host, loading, ranks, tokens
 from stepprobe.analysis.findings.view import Rule, View, most_of
 from stepprobe.analysis.process import Process
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 
-RULES: tuple[Rule, ...] = (*loading.RULES, *compute.RULES, *tokens.RULES, *host.RULES, *ranks.RULES)
+RULES: tuple[Rule, ...] = (
+    *loading.RULES,
+    *compute.RULES,
+    *tokens.RULES,
+    *batching.RULES,
+    *host.RULES,
+    *ranks.RULES,
+)
 
 
 def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:

@@ -1,0 +1,125 @@
+"""What a batch costs: a + b·slots + c·slots·length, from a measured fit, the model's arithmetic, or tokens alone."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stepprobe.errors import EvidenceError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+FIT, MODEL = "fit.json", "model.json"
+"""Evidence files: a fit of the three terms, and a model's ``config.json``."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a batch of B rows padded to L slots: ``fixed + linear·B·L + square·B·L²``."""
+
+    fixed: float
+    linear: float
+    square: float
+    source: str
+    """Where the terms come from, for a person."""
+    timed: bool
+    """Whether costs are milliseconds; else only their ratios mean anything."""
+
+    def total(self, batches: float, slots: float, squares: float) -> float:
+        """Return the cost of many batches from their number, their slots and the squares of their rows' slots."""
+        return self.fixed * batches + self.linear * slots + self.square * squares
+
+    def batch(self, rows: float, length: "Floats") -> "Floats":
+        """Return the cost of batches of some rows, by their length in slots."""
+        return self.fixed + self.linear * rows * length + self.square * rows * length**2
+
+
+TOKENS = Cost(0.0, 1.0, 0.0, "tokens alone (name a model's config with --model, or a fit with --fit)", False)
+
+
+def choose(files: Mapping[str, bytes]) -> Cost:
+    """Return the best model of cost that the evidence allows.
+
+    Raises:
+        EvidenceError: The fit or the config makes no sense.
+    """
+    if FIT in files:
+        return _from_fit(_object(files[FIT], FIT))
+    if MODEL in files:
+        return _from_config(model_sizes(files)) or TOKENS
+    return TOKENS
+
+
+def _from_fit(fit: Mapping[str, Any]) -> Cost:
+    try:
+        terms = [float(fit[name]) for name in ("a", "b", "c")]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EvidenceError(f"{FIT} must hold a, b and c: ms a batch, a slot, and a slot times its length") from error
+    if min(terms) < 0 or terms[1] == 0:
+        raise EvidenceError(f"{FIT} holds a negative term, or none for slots: fit it again over more lengths")
+    return Cost(terms[0], terms[1], terms[2], "a measured fit of a + b·slots + c·slots·length, in ms", True)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model that decide what its batches cost."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head: int
+    vocabulary: int
+
+
+def model_sizes(files: Mapping[str, bytes]) -> Sizes | None:
+    """Return the sizes in a ``config.json``; None where there is none.
+
+    Raises:
+        EvidenceError: It lacks a size.
+    """
+    if MODEL not in files:
+        return None
+    config = _object(files[MODEL], MODEL)
+    text = config.get("text_config", config)
+    try:
+        hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
+        return Sizes(
+            hidden=hidden,
+            layers=int(text["num_hidden_layers"]),
+            intermediate=int(text.get("intermediate_size") or 4 * hidden),
+            heads=heads,
+            kv_heads=int(text.get("num_key_value_heads") or heads),
+            head=int(text.get("head_dim") or hidden // heads),
+            vocabulary=int(text["vocab_size"]),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise EvidenceError(f"{MODEL} is no config of a decoder: {error!r} is missing or no number") from error
+
+
+def _from_config(sizes: Sizes | None) -> Cost | None:
+    """Return the arithmetic of forward and backward: 6 FLOP a weight and token, 12 a head entry and pair of tokens.
+
+    Of the pairs only the causal half is counted; a kernel that computes all of them costs up to twice the square term.
+    """
+    if sizes is None:
+        return None
+    attention = sizes.hidden * sizes.head * (2 * sizes.heads + 2 * sizes.kv_heads)
+    weights = sizes.layers * (attention + 3 * sizes.hidden * sizes.intermediate) + sizes.hidden * sizes.vocabulary
+    square = 12 * sizes.layers * sizes.heads * sizes.head / 2
+    return Cost(0.0, 6.0 * weights, square, "the FLOPs of the model's config (no fixed cost a batch is known)", False)
+
+
+def _object(content: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        held = json.loads(content)
+    except ValueError as error:
+        raise EvidenceError(f"{name} is no JSON: {error}") from error
+    if not isinstance(held, dict):
+        raise EvidenceError(f"{name} is no JSON object")
+    return held

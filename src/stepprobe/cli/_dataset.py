@@ -1,0 +1,215 @@
+"""The DATA argument and everything about how it is read and batched: shared by ``padding`` and ``bucket``."""
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepprobe.cli._parser import positive
+from stepprobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from stepprobe.instruments.dataset.subject import Dataset
+    from stepprobe.model.evidence import Evidence
+    from stepprobe.session import Result
+
+_HIDDEN = argparse.SUPPRESS
+_MORE = (
+    "column loss-mask template skip-broken model fit world-size accumulation pad-to-multiple-of pack-to workers sample"
+)
+
+
+def add_dataset(parser: argparse.ArgumentParser, *, more: str = "") -> None:
+    """Add DATA and the options of every command that reads a dataset.
+
+    Args:
+        parser: The parser of the command.
+        more: Options beyond these that are kept out of the help.
+    """
+    keys = ", ".join([*_MORE.split(), *more.split()])
+    parser.epilog = (
+        "DATA is JSONL, JSON, Parquet, CSV, text, a folder of them, or a saved dataset; lengths, input_ids, text or "
+        f"chat messages; gz and zst too. More options, here or in stepprobe.toml: {keys}."
+    )
+    parser.add_argument("data", nargs="*", metavar="DATA", help="files or folders; - reads standard input")
+    parser.add_argument("--tokenizer", metavar="T", help="folder, tokenizer.json, or model in the local cache")
+    parser.add_argument("--max-length", type=positive, metavar="N", help="tokens after which a row is cut")
+    parser.add_argument("--batch-size", type=positive, default=8, metavar="N", help="rows a device takes (default: 8)")
+    parser.add_argument("--source", metavar="COL", help="column that names the source of a row")
+    parser.add_argument("--full", action="store_true", help="tokenise every row, not a sample")
+    parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--column", help=_HIDDEN)
+    parser.add_argument("--loss-mask", choices=("auto", "all", "assistant", "completion"), default="auto", help=_HIDDEN)
+    parser.add_argument("--template", type=Path, help=_HIDDEN)
+    parser.add_argument("--skip-broken", action="store_true", help=_HIDDEN)
+    parser.add_argument("--model", help=_HIDDEN)
+    parser.add_argument("--fit", type=Path, help=_HIDDEN)
+    parser.add_argument("--accumulation", type=positive, default=1, help=_HIDDEN)
+    parser.add_argument("--pad-to-multiple-of", type=positive, default=1, help=_HIDDEN)
+    parser.add_argument("--pack-to", type=positive, help=_HIDDEN)
+    parser.add_argument("--workers", type=positive, default=1, help=_HIDDEN)
+    parser.add_argument("--sample", type=positive, default=2000, help=_HIDDEN)
+
+
+def ask(arguments: argparse.Namespace, probe: str, options: Mapping[str, str], more: Mapping[str, bytes]) -> "Result":
+    """Read the dataset, keep its lengths and report on them.
+
+    Args:
+        arguments: The command line.
+        probe: The probe that reports.
+        options: What it needs to know beside the options of batching.
+        more: Evidence beside the lengths.
+
+    Raises:
+        UsageError: There is no DATA, or something on the command line does not fit it.
+        NotObserved: It cannot be read.
+    """
+    from stepprobe import session
+
+    subject = _subject(arguments, probe, options, more)
+    name = Path(arguments.data[0]).name if arguments.data and arguments.data[0] != "-" else "stdin"
+    with _Watch(subject):
+        return session.ask(subject, probe, out=arguments.out, name=name, argv=("stepprobe", probe, *arguments.data))
+
+
+def _subject(
+    arguments: argparse.Namespace, probe: str, options: Mapping[str, str], more: Mapping[str, bytes]
+) -> "Dataset":
+    if not arguments.data:
+        raise UsageError(f"name a dataset, or - for standard input; see stepprobe {probe} --help")
+    _need_numpy()
+    from stepprobe.instruments.dataset import tokenizer
+    from stepprobe.instruments.dataset.counting import Settings
+    from stepprobe.instruments.dataset.subject import Dataset
+
+    loaded = tokenizer.load(arguments.tokenizer, arguments.template) if arguments.tokenizer else None
+    return Dataset(
+        sources=tuple(arguments.data),
+        planned=planned(arguments, probe, options),
+        settings=Settings(
+            tokenizer=loaded,
+            column=arguments.column,
+            source=arguments.source,
+            loss_mask=arguments.loss_mask,
+            full=arguments.full,
+            skip_broken=arguments.skip_broken,
+            sample=arguments.sample,
+        ),
+        workers=arguments.workers,
+        cache=_cache(),
+        more=more,
+    )
+
+
+def planned(arguments: argparse.Namespace, probe: str, options: Mapping[str, str]) -> "Evidence":
+    """Return what is known before the dataset is read."""
+    from stepprobe.instruments.environment import environment
+    from stepprobe.model.evidence import Evidence
+
+    batching = {
+        "batch_size": arguments.batch_size,
+        "max_length": arguments.max_length or "",
+        "ranks": arguments.world_size,
+        "accumulation": arguments.accumulation,
+        "multiple": arguments.pad_to_multiple_of,
+        "pack_to": arguments.pack_to or "",
+    }
+    return Evidence(
+        probe=probe,
+        command=probe,
+        subject=" ".join(arguments.data) or "no dataset",
+        environment=environment(),
+        files={},
+        options={**{name: str(value) for name, value in batching.items()}, **options},
+    )
+
+
+def model_files(arguments: argparse.Namespace) -> dict[str, bytes]:
+    """Return a model's config and a fit of cost as evidence files.
+
+    Raises:
+        UsageError: One of them cannot be read.
+    """
+    found = {}
+    if arguments.model:
+        found["model.json"] = _read(_config_of(arguments.model), "--model")
+    if arguments.fit:
+        found["fit.json"] = _read(arguments.fit, "--fit")
+    return found
+
+
+def _config_of(model: str) -> Path:
+    path = Path(model)
+    if path.is_dir():
+        return path / "config.json"
+    if path.is_file():
+        return path
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = try_to_load_from_cache(model, "config.json")
+    except (ImportError, ValueError):
+        cached = None
+    if not isinstance(cached, str):
+        raise UsageError(f"no model at {model!r}: neither a folder, a config.json, nor a model in the local cache")
+    return Path(cached)
+
+
+def _read(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; name another file with {option}") from error
+
+
+def _need_numpy() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("numpy") is None:
+        raise UsageError("counting lengths needs numpy; pip install numpy")
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepprobe" / "lengths"
+
+
+class _Watch(AbstractContextManager[None]):
+    """Shows how many rows have been read, on a terminal only and only when it takes a while."""
+
+    def __init__(self, subject: "Dataset", every_s: float = 0.5) -> None:
+        self._subject, self._every_s, self._stop = subject, every_s, threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        if sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def _show(self) -> None:
+        while not self._stop.wait(self._every_s):
+            count = self._subject.count
+            if count is not None:
+                said = f"\rstepprobe: {count.seen:,} rows read, {count.tokenised:,} tokenised"
+                print(said, end="", file=sys.stderr, flush=True)
+
+
+def finish(result: "Result", arguments: argparse.Namespace) -> int:
+    """Show the report and say where it lies; return the exit code."""
+    from stepprobe.cli._console import show, shown_path, tell
+
+    code = show(result.report, as_json=arguments.json, stream=sys.stdout)
+    for problem in result.problems:
+        tell(problem)
+    tell(f"kept, with report.html, in {shown_path(result.folder)}")
+    return code

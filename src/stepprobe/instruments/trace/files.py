@@ -1,0 +1,116 @@
+"""Trace files as a subject: each is read into columns, which are the evidence.
+
+The trace itself stays where it is and is named by its hash: it may be gigabytes, and it carries host names, user names
+and paths that no report needs.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from stepprobe.errors import NotObserved, StepprobeError, UsageError
+from stepprobe.instruments.trace.reader import read
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.trace import SUFFIX, SUMMARY_SUFFIX, UNREAD, Columns, encode_columns
+
+COLUMNS_MOST = 256 << 20
+"""Bytes of columns that a run keeps; of traces beyond that, their summaries are the evidence."""
+
+Summarise = Callable[[Columns], bytes]
+"""Turns columns into the bytes of a summary file."""
+
+_ENDINGS = (".json", ".json.gz", ".json.zst", ".json.zstd")
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """Return the trace files that are meant: files as they are named, of folders all traces in them.
+
+    Raises:
+        UsageError: One does not exist, a folder holds no trace, or nothing is named.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(one for one in path.iterdir() if one.name.endswith(_ENDINGS))
+            if not inside:
+                raise UsageError(f"{str(path)!r} holds no trace ({', '.join(_ENDINGS)}); name a trace file")
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise UsageError(f"{str(path)!r} does not exist; name a trace file, or a folder of them")
+    if not found:
+        raise UsageError("name a trace file, or a folder of them")
+    return list(dict.fromkeys(found))
+
+
+class TraceFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces of one job."""
+
+    paths: tuple[Path, ...]
+    folder: Path
+    """The run folder."""
+    planned: Evidence
+    """What is known before."""
+    summarise: Summarise
+    """Makes the evidence of traces whose columns would not fit; a function that another process can import."""
+
+    def observe(self) -> Evidence:
+        """Read every trace, one process per file up to the cores.
+
+        Raises:
+            UsageError: A file cannot be opened.
+            NotObserved: No file holds a trace.
+        """
+        small = sum(path.stat().st_size for path in self.paths) <= COLUMNS_MOST or len(self.paths) == 1
+        summarise = None if small else self.summarise
+        jobs = [(path, self.folder, place, summarise) for place, path in enumerate(self.paths)]
+        files: dict[str, bytes] = {}
+        failed: list[StepprobeError] = []
+        for name, error in _each(jobs):
+            if error is None:
+                files[name] = (self.folder / name).read_bytes()
+            else:
+                failed.append(error)
+        if not files:
+            raise failed[0] if len(failed) == 1 else NotObserved(f"no trace could be read; first: {failed[0]}")
+        if failed:
+            files[UNREAD] = msgspec.json.encode([str(error) for error in failed])
+            (self.folder / UNREAD).write_bytes(files[UNREAD])
+        return msgspec.structs.replace(self.planned, files=files)
+
+
+_Job = tuple[Path, Path, int, Summarise | None]
+
+
+def _each(jobs: Sequence[_Job]) -> Iterator[tuple[str, StepprobeError | None]]:
+    workers = min(len(jobs), len(os.sched_getaffinity(0)))
+    if workers < 2:
+        yield from map(_keep, jobs)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(_keep, jobs)
+
+
+def _keep(job: _Job) -> tuple[str, StepprobeError | None]:
+    """Read one trace and write what is kept of it into the run folder."""
+    path, folder, place, summarise = job
+    try:
+        columns = read(path)
+        name = f"{place:04}-{_plain(path.name)}{SUMMARY_SUFFIX if summarise else SUFFIX}"
+        with open(folder / name, "wb") as file:
+            for part in [summarise(columns)] if summarise else encode_columns(columns):
+                file.write(part)
+    except StepprobeError as error:
+        return path.name, error
+    except OSError as error:
+        return path.name, NotObserved(f"{path.name}: {error.strerror}; choose another place with --out DIR")
+    return name, None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:60]

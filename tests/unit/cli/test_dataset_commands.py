@@ -1,0 +1,158 @@
+"""``padding`` and ``bucket`` from the command line: figures, exit codes, run folders, messages."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepprobe.cli import main
+from tests.fakes.lengths import chat_mix
+
+PADDING = {
+    "padding.waste_share",
+    "padding.tokens_total",
+    "padding.truncated_share",
+    "lengths.rows",
+    "lengths.rows_tokenised",
+}
+BUCKET = {
+    *("bucket.best_k", "bucket.waste_share.k1", "bucket.waste_share.k50", "bucket.effective_batch.k8"),
+    *("packing.bins", "packing.bins_bound", "packing.waste_share"),
+}
+CE = {"ce.bytes_peak", "ce.chunk_rows"}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lengths, kinds = chat_mix(8000)
+    rows = (json.dumps({"length": int(a), "source": f"s{b}"}) + "\n" for a, b in zip(lengths, kinds, strict=True))
+    (tmp_path / "a.jsonl").write_text("".join(rows))
+    config = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 28, "vocab_size": 151936}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def asked(capsys, *words, code=0):
+    assert main([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_figures_have_their_names(place, capsys):
+    found = asked(capsys, "padding", "a.jsonl", "--max-length", "2048", "--model", "config.json")
+    assert set(found["figures"]) >= PADDING | CE
+    assert found["command"] == "padding"
+    assert found["verdict"] == "ok"
+    assert found["figures"]["padding.truncated_share"]["value"] > 0.05
+    assert found["figures"]["ce.bytes_peak"]["value"] == 8 * 2048 * 151936 * 14.4
+    found = asked(capsys, "bucket", "a.jsonl", "--max-length", "2048", "--model", "config.json")
+    assert set(found["figures"]) >= BUCKET
+    assert "FLOPs" in found["tables"][0]["caption"]
+    assert found["figures"]["packing.bins"]["value"] >= found["figures"]["packing.bins_bound"]["value"]
+
+
+@pytest.mark.parametrize("command", ["padding", "bucket"])
+def test_the_run_folder_verifies_and_reports_again(place, capsys, command):
+    first = asked(capsys, command, "a.jsonl")
+    folder = Path(first["run"])
+    assert {"lengths.npz", "lengths.json", "manifest.json", "report.json", "report.html"} <= {
+        one.name for one in folder.iterdir()
+    }
+    assert main(["verify", str(folder)]) == 0
+    capsys.readouterr()
+    again = asked(capsys, "report", str(folder))
+    assert again["figures"] == first["figures"]
+    page = (folder / "report.html").read_text()
+    assert "<svg" in page
+    (folder / "lengths.npz").write_bytes(b"x" + (folder / "lengths.npz").read_bytes()[1:])
+    assert main(["verify", str(folder)]) == 4
+
+
+def test_text_says_what_matters(place, capsys):
+    assert main(["padding", "a.jsonl", "--batch-size", "4"]) == 0
+    shown = capsys.readouterr()
+    assert "of each batch is padding in random order (batch size 4)" in shown.out
+    assert "kept, with report.html, in stepprobe-runs/" in shown.err
+    assert main(["bucket", "a.jsonl", "--world-size", "8"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "Ways of batching, fastest first",
+        "The line to set",
+        "group by length (as shipped",
+        "such a bucket cannot gain",
+    ):
+        assert words in shown
+
+
+def test_standard_input(place, capsys, monkeypatch):
+    content = (place / "a.jsonl").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+    piped = asked(capsys, "padding", "-")
+    assert piped["figures"] == asked(capsys, "padding", "a.jsonl")["figures"]
+
+
+def test_a_message_of_an_allocation_needs_no_data(place, capsys):
+    found = asked(capsys, "padding", "--oom", "Tried to allocate 6.54 GiB", "--model", "config.json")
+    assert found["figures"]["ce.oom_rows_fp32"]["value"] == pytest.approx(6.54 * 2**30 / 151936 / 4)
+    assert "11,555 rows of fp32 logits" in found["headline"]
+    assert main(["padding", "--oom", "Tried to allocate 6.54 GiB"]) == 2
+    assert "--model" in capsys.readouterr().err
+
+
+def test_a_fit_is_used_and_checked(place, capsys):
+    (place / "fit.json").write_text('{"a": 30, "b": 0.02, "c": 1e-6}')
+    assert "a measured fit" in asked(capsys, "bucket", "a.jsonl", "--fit", "fit.json")["tables"][0]["caption"]
+    (place / "fit.json").write_text('{"a": 30}')
+    assert main(["bucket", "a.jsonl", "--fit", "fit.json"]) == 4
+    assert "must hold a, b and c" in capsys.readouterr().err
+
+
+def test_a_recipe_is_written(place, capsys):
+    found = asked(capsys, "bucket", "a.jsonl", "--recipe", "recipe.npy")
+    moves = np.load(place / "recipe.npy", allow_pickle=False)
+    assert (moves[:, 2] * moves[:, 3]).sum() == 8000
+    assert moves[:, 1].max() < found["figures"]["packing.bins"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["padding"], 2, "name a dataset"),
+        (["padding", "absent.jsonl"], 2, "cannot read absent.jsonl"),
+        (["padding", "empty.jsonl"], 3, "is empty"),
+        (["padding", "zero.jsonl"], 3, "no row holds a token"),
+        (["padding", "broken.jsonl"], 3, "broken.jsonl:2"),
+        (["padding", "text.jsonl"], 2, "--tokenizer"),
+        (["padding", "a.jsonl", "--tokenizer", "nowhere"], 2, "no tokenizer at 'nowhere'"),
+        (["padding", "a.jsonl", "--model", "nowhere"], 2, "no model at 'nowhere'"),
+        (["padding", "a.jsonl", "--source", "sorce"], 2, "did you mean source?"),
+        (["padding", "a.jsonl", "--batch-size", "0"], 2, "not a whole number"),
+        (["bucket", "a.jsonl", "--batchsize", "4"], 2, "did you mean --batch-size?"),
+    ],
+)
+def test_what_goes_wrong_is_told_with_the_next_step(place, capsys, words, code, told):
+    (place / "empty.jsonl").touch()
+    (place / "zero.jsonl").write_text('{"length": 0}\n')
+    (place / "broken.jsonl").write_text('{"length": 3}\n{"leng\n')
+    (place / "text.jsonl").write_text('{"text": "a b"}\n')
+    assert main(words) == code
+    shown = capsys.readouterr()
+    assert told in shown.err
+    assert shown.out == ""
+
+
+def test_broken_rows_are_left_out_when_asked_and_told(place, capsys):
+    (place / "broken.jsonl").write_text('{"length": 3}\n{"leng\n{"length": 4}\n')
+    found = asked(capsys, "padding", "broken.jsonl", "--skip-broken")
+    assert found["verdict"] == "warn"
+    assert any("1 broken rows were left out" in note and "broken.jsonl:2" in note for note in found["notes"])
+
+
+def test_options_may_stand_in_the_config(place, capsys):
+    (place / "stepprobe.toml").write_text('[padding]\nbatch-size = 2\nmodel = "config.json"\n')
+    found = asked(capsys, "padding", "a.jsonl")
+    assert found["figures"]["ce.rows"]["value"] == 2 * found["figures"]["lengths.max"]["value"]
