@@ -98,8 +98,6 @@ def ask(subject: Subject, probe: str, *, out: Path, name: str, argv: Sequence[st
     return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
 
 
-<<<<<<< HEAD
-=======
 def trace(paths: Sequence[Path], *, out: Path, top: int) -> Result:
     """Read profiler traces and report on them.
 
@@ -158,7 +156,6 @@ def trace_track(folder: Path, paths: Sequence[Path], target: Path) -> None:
     write_perfetto(paths[0], columns.header, segments(columns), target)
 
 
->>>>>>> main
 def report(folder: Path) -> Result:
     """Derive the report of a run folder again and write it there.
 

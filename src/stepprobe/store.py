@@ -108,8 +108,6 @@ def keep(folder: Path, files: Mapping[str, bytes]) -> None:
     _keep(folder, write)
 
 
-<<<<<<< HEAD
-=======
 def discard(folder: Path) -> None:
     """Remove a run folder in which nothing was observed; one that is sealed stays.
 
@@ -120,7 +118,6 @@ def discard(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
->>>>>>> main
 def seal(folder: Path, status: str) -> None:
     """Hash all evidence of a folder and note how its subject ended. Sealing again changes nothing.
 

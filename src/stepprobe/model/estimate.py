@@ -5,7 +5,6 @@ from typing import Literal
 import msgspec
 
 Unit = Literal[
-<<<<<<< HEAD
     "ms",
     "s",
     "ns",
@@ -17,11 +16,9 @@ Unit = Literal[
     "count",
     "count/step",
     "bytes",
+    "MB/s",
     "layers",
     "pairs",
-=======
-    "ms", "s", "ns", "1", "tokens", "tokens/s", "tokens/step", "steps", "count", "count/step", "bytes", "MB/s"
->>>>>>> main
 ]
 """Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says else."""
 

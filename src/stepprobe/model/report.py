@@ -39,12 +39,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-<<<<<<< HEAD
-    mark: Literal["bar", "line", "point", "rect"]
-=======
-    mark: Literal["bar", "line", "point", "stacked"]
+    mark: Literal["bar", "line", "point", "stacked", "rect"]
     """``stacked``: lying bars of one named thing each, made of the parts that ``color`` names, on a common scale."""
->>>>>>> main
     x: str
     """Field of ``values`` on the horizontal axis."""
     y: str

@@ -60,17 +60,13 @@ def spec(chart: Chart) -> Spec:
     encoding: Spec = {"y": x, "x": y} if lying else {"x": x, "y": y}
     if chart.color is not None:
         encoding["color"] = {"field": "color", "type": "nominal", "sort": None, "legend": {"labelExpr": _PINCHED}}
-<<<<<<< HEAD
     if chart.mark == "rect":
         return _framed({"data": {"values": values}, "mark": "rect", "encoding": _cells(x, y)}, WIDTH)
-    drawing: Spec = {"data": {"values": values}, "mark": chart.mark, "encoding": encoding}
-=======
     drawing: Spec = {
         "data": {"values": values},
         "mark": "bar" if chart.mark == "stacked" else chart.mark,
         "encoding": encoding,
     }
->>>>>>> main
     return _framed(drawing, {"step": ROW} if lying else PLOT_HEIGHT)
 
 
