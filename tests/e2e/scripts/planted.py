@@ -117,8 +117,9 @@ def train():
     told = 0.0
     for _ in range(STEPS):
         if PLANT == "loader made anew":
+            loader = DataLoader(Rows(), batch_size=ROWS, num_workers=1)
             with Planted():
-                batches = iter(DataLoader(Rows(), batch_size=ROWS, num_workers=1))
+                batches = iter(loader)
         batch = next(batches)
         ids, targets, mask = batch[:, :-1], batch[:, 1:].clone(), None
         if PLANT == "padding":
