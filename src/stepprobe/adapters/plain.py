@@ -1,6 +1,7 @@
 """PyTorch itself: optimizers, backward, losses, loaders, gradient scaling. Every framework ends here."""
 
 import functools
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -106,7 +107,9 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
             if for_training():
                 observer.data_asked()
             batch = wait(iterator)
+            begin = time.perf_counter_ns()
             observer.batch_loaded(batch)
+            observer.add_cost(time.perf_counter_ns() - begin)
             return batch
 
         wait = booked(clock, gate, INDEX["data.wait"])(next_)
