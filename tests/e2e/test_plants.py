@@ -58,7 +58,7 @@ def test_the_plant_is_sized_and_named(tmp_path, environment, plant):
     inner = range(2, STEPS - 1)
     booked_ms = sum(steps[index].accounts.get(account, (0, 0))[0] for index in inner for account in accounts) / 1e6
     planted_ms = sum(truth_ms[index] for index in inner)
-    # an account that others use, too, holds more than the plant; it never holds less, but for the rest of a loader's end
+    # an account that others use, too, holds more than the plant; it never holds less, but for the end of a loader
     ordinary_ms = sum(steps[index].wall_ns for index in inner) / 1e6 * 0.1
     assert 0.95 * planted_ms <= booked_ms <= 1.03 * planted_ms + ordinary_ms
     assert found(document, kind, words), [(finding["kind"], finding["where"]) for finding in document["findings"]]
