@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import select
 import shlex
 import shutil
@@ -107,8 +108,9 @@ def test_the_script_sees_the_process_that_a_shell_would_have_made():
     direct = subprocess.run(look, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
     under = finish(observed(*look), stdin=subprocess.DEVNULL)
     # glibc's posix_spawn, ours or make's, leaves its own two signals, 32 and 33, ignored; no program can use them
+    own = bit(32) | bit(33)
     seen, expected = (
-        process.stdout.replace(b"SigIgn:\t0000000180000000", b"SigIgn:\t0000000000000000")
+        re.sub(rb"(?<=SigIgn:\t)\w+", lambda found: b"%x" % (int(found[0], 16) & ~own), process.stdout)
         for process in (under, direct)
     )
     assert seen == expected
