@@ -2,11 +2,10 @@
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.observer import Observer
-from stepprobe.instruments.attach.patches import booked
+from stepprobe.instruments.attach.patches import booked, same
 
 COLLECTIVES = (
     "all_gather",
@@ -26,11 +25,7 @@ def attach(observer: Observer, c10d: ModuleType) -> None:
     package = sys.modules.get("torch.distributed")
     for name in COLLECTIVES:
         if observer.patches.replace(c10d, name, book) and hasattr(package, name):
-            observer.patches.replace(package, name, _same(getattr(c10d, name)))
-
-
-def _same(function: Any) -> Any:
-    return lambda _: function
+            observer.patches.replace(package, name, same(getattr(c10d, name)))
 
 
 ON_IMPORT = {"torch.distributed.distributed_c10d": attach}

@@ -11,7 +11,7 @@ from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import Observer
-from stepprobe.instruments.attach.patches import booked, swallowed
+from stepprobe.instruments.attach.patches import booked, same, swallowed
 from stepprobe.instruments.attach.roots import RootFinder
 from stepprobe.instruments.attach.unit_costs import unit_costs_ns
 
@@ -46,7 +46,7 @@ def _optimizers(observer: Observer, torch: ModuleType) -> None:
     clipping = torch.nn.utils.clip_grad
     for name in CLIPPING:
         if patches.replace(clipping, name, booked(clock, gate, INDEX["clip"])) and hasattr(torch.nn.utils, name):
-            patches.replace(torch.nn.utils, name, _same(getattr(clipping, name)))
+            patches.replace(torch.nn.utils, name, same(getattr(clipping, name)))
     patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
 
 
@@ -61,11 +61,6 @@ def _outside_graphs(torch: ModuleType, tell: Callable[[], None]) -> Callable[...
             tell()
 
     return hook
-
-
-def _same(function: Any) -> Any:
-    """Another name of the same function gets the same replacement."""
-    return lambda _: function
 
 
 def _subclasses(root: type) -> set[type]:
@@ -93,7 +88,7 @@ def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> Non
     patches.replace(functional, "linear_cross_entropy", copies.scriptable(torch, loss))
     saving = swallowed(observer.clock, observer.gate, INDEX["checkpoint"])
     if patches.replace(torch.serialization, "save", saving):  # pickle looks for it where it is defined
-        patches.replace(torch, "save", _same(torch.serialization.save))
+        patches.replace(torch, "save", same(torch.serialization.save))
 
 
 def attach_loader(observer: Observer, dataloader: ModuleType) -> None:

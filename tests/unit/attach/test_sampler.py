@@ -31,7 +31,10 @@ def test_it_takes_samples_and_the_script_does_not_count_it(observer):
 
 
 def test_stopping_what_never_started_returns(observer):
-    Sampler(observer).stop()
+    sampler = Sampler(observer)
+    sampler.stop()
+    sampler.stop()
+    assert observer.sites.sampler["taken"] == 0
 
 
 def test_a_fork_does_not_wait_for_the_parent_s_thread(observer):

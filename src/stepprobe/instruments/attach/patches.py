@@ -91,6 +91,11 @@ def _put(owner: Any, name: str, value: Any) -> None:
         setattr(owner, name, value)
 
 
+def same(function: Any) -> Callable[[Any], Any]:
+    """Return what gives another name of a replaced function the same replacement."""
+    return lambda _: function
+
+
 def booked(clock: StackClock, gate: Gate, account: int) -> Callable[[Function], Function]:
     """Return a decorator that books a function's time to ``account``, less what is booked inside it."""
 
