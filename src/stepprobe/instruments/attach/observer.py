@@ -202,14 +202,18 @@ class Observer:
     def _begin(self) -> None:
         if not self.journal.has_begun:
             self._open()
-        self.counters = {}
-        self.parts = self.inside_ns = 0
-        self._stepped = self._fetched = False
         self._optimizer_depth = 0
-        self._set_detail(self.budget.detail_next(self._index))
+        self._clean()
         self.clock.restart()
         self._own_ns = 0
         self.running = self.gate.open = True
+
+    def _clean(self) -> None:
+        """Nothing is counted yet in the step to come, and whether it is observed in detail is drawn."""
+        self.counters = {}
+        self.parts = self.inside_ns = 0
+        self._stepped = self._fetched = False
+        self._set_detail(self.budget.detail_next(self._index))
 
     def _end_step(self, end: str) -> None:
         clock = self.clock
@@ -220,10 +224,7 @@ class Observer:
         if end != "exit":
             self.sites.keep_samples()
         self._write_step(books, end)
-        self.counters = {}
-        self.parts = self.inside_ns = 0
-        self._stepped = self._fetched = False
-        self._set_detail(self.budget.detail_next(self._index))
+        self._clean()
         self._own_ns = time.perf_counter_ns() - books.end_wall
         if self._limit is not None and self._index >= sum(self._limit) and end == "boundary":
             self._stop(self._limit)
