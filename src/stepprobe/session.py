@@ -40,6 +40,7 @@ def run(
     out: Path,
     steps: int | None = None,
     warmup: str = "auto",
+    trace: bool = True,
     output_to_stderr: bool = False,
 ) -> Result:
     """Run a command under the ledger probe and report on it.
@@ -49,19 +50,20 @@ def run(
         out: Folder of run folders.
         steps: Measured steps after which the job is ended; None observes to its end.
         warmup: Steps to leave out, a number or ``auto``.
+        trace: Take a trace of a few steps.
         output_to_stderr: Send the script's standard output to standard error.
 
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
     """
     command.check(argv)
-    planned = script.plan(argv, steps=steps, warmup=warmup)
+    planned = script.plan(argv, steps=steps, warmup=warmup, trace=trace)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
-        if not problems:
+        if store.read_manifest(folder).state == "sealed":
             evidence = store.load(folder)
     except EvidenceError as error:  # the script has touched the run folder
         problems = [str(error)]
@@ -227,13 +229,20 @@ def _seal(folder: Path, status: str, *, patience_s: float = 0) -> list[str]:
         return []
     if living := script.living(folder, patience_s=patience_s):
         return [f"process {living[0]} of this run still lives; when it has ended: stepprobe report {_path(folder)}"]
+    from stepprobe.instruments.trace import window
+
+    problems = []
+    try:
+        window.gather(folder)
+    except OSError as error:
+        problems.append(f"the trace could not be kept with the rest: {error.strerror}")
     try:
         store.seal(folder, status)
     except EvidenceError:
         raise
     except StepprobeError as error:
-        return [str(error)]
-    return []
+        problems.append(str(error))
+    return problems
 
 
 def _derive(evidence: Evidence, folder: Path) -> Report:

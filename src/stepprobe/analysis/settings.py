@@ -15,9 +15,14 @@ def settings(evidence: Evidence, process: Process) -> dict[str, str]:
         "python": header.python or evidence.environment.get("python", ""),
         "world size": str(header.world_size),
         **{f"package {name}": version for name, version in header.versions.items()},
-        **{f"job {name}": str(value) for name, value in process.facts.items() if (name, value) != NO_BATCH_SIZE},
+        **{f"job {name}": str(value) for name, value in process.facts.items() if _is_setting(name, value)},
         **_batch(process),
     }
+
+
+def _is_setting(name: str, value: object) -> bool:
+    """Return whether a fact says how the job was set up; those about the traced steps do not."""
+    return (name, value) != NO_BATCH_SIZE and not name.startswith("window.")
 
 
 def _batch(process: Process) -> dict[str, str]:

@@ -19,11 +19,14 @@ TAKES_COMMAND = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.epilog = "The script keeps standard output; the report goes to standard error and into the run folder."
-    parser.add_argument("--steps", type=positive, metavar="N", help="end the job after the warm-up and N more steps")
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", help="end the job after the warm-up and N more steps, and the trace"
+    )
     parser.add_argument(
         "--warmup", type=warmup, default="auto", metavar="N", help="leave out the first N steps (default: auto)"
     )
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
+    parser.add_argument("--no-trace", action="store_true", help="take no torch.profiler trace of a few steps")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
 
 
@@ -41,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         steps=arguments.steps,
         warmup=arguments.warmup,
+        trace=not arguments.no_trace,
         output_to_stderr=arguments.json,
     )
     try:

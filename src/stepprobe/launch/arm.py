@@ -18,6 +18,7 @@ from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.imports import AfterImport
 from stepprobe.instruments.attach.observer import Limit, Observer
 from stepprobe.instruments.attach.sampler import Sampler
+from stepprobe.instruments.attach.window import Window, first_step
 
 EVENTS = "attach-events.jsonl"
 EVENTS_BYTES = 65536
@@ -26,7 +27,8 @@ EVENTS_BYTES = 65536
 
 def arm(folder: str) -> Observer:
     """Prepare the observation of this process; the evidence goes to ``folder``."""
-    limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), os.environ.get("STEPPROBE_WARMUP", "auto"))
+    warmup = os.environ.get("STEPPROBE_WARMUP", "auto")
+    limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), warmup)
     observer = Observer(folder, limit)
     observer.tell = lambda stage: tell(folder, stage)
     sampler = Sampler(observer)
@@ -35,7 +37,14 @@ def arm(folder: str) -> Observer:
     os.register_at_fork(after_in_child=observer.go_inert)
     os.register_at_fork(after_in_child=sampler.forget)
     atexit.register(_end, observer, sampler)
-    AfterImport({name: _after(observer, name, action) for name, action in adapters.actions().items()}).install()
+    actions = adapters.actions()
+    if os.environ.get("STEPPROBE_TRACE", "") != "off":
+        window = Window(observer, folder, first_step(limit, warmup), ends=limit is not None)
+        observer.on_boundary.append(window.boundary)
+        observer.on_finish.append(window.finish)
+        os.register_at_fork(after_in_child=window.forget)
+        actions["torch.autograd.profiler"] = lambda _, profiler: window.watch(profiler)
+    AfterImport({name: _after(observer, name, action) for name, action in actions.items()}).install()
     observer.tell("python")
     return observer
 

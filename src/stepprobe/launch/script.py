@@ -39,13 +39,14 @@ _LOOK_AGAIN_S = 0.05
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these two for itself; a shell's child does not
 
 
-def plan(argv: Sequence[str], *, steps: int | None, warmup: str) -> Evidence:
+def plan(argv: Sequence[str], *, steps: int | None, warmup: str, trace: bool = True) -> Evidence:
     """Return what is known of a run before it begins: evidence without files.
 
     Args:
         argv: The command.
         steps: Measured steps after which the job ends; None observes to its end.
         warmup: Steps to leave out, a number or ``auto``.
+        trace: Take a trace of a few steps.
     """
     return Evidence(
         probe="ledger",
@@ -54,7 +55,7 @@ def plan(argv: Sequence[str], *, steps: int | None, warmup: str) -> Evidence:
         environment=environment(),
         files={},
         status="interrupted",
-        options={"steps": "" if steps is None else str(steps), "warmup": warmup},
+        options={"steps": "" if steps is None else str(steps), "warmup": warmup, "trace": "on" if trace else "off"},
     )
 
 
@@ -112,6 +113,7 @@ def _child_environment(folder: Path, options: Mapping[str, str]) -> dict[str, st
         "STEPPROBE_RUN": str(folder),
         "STEPPROBE_STEPS": options["steps"],
         "STEPPROBE_WARMUP": options["warmup"],
+        "STEPPROBE_TRACE": options.get("trace", "on"),
     }
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
@@ -10,6 +11,8 @@ from stepprobe.analysis.known_run import EXPECTED, TOLERANCE, known_run
 from stepprobe.analysis.reservations import run_notes, unsteady
 from stepprobe.analysis.settings import settings
 from stepprobe.analysis.tables import run_charts, run_tables
+from stepprobe.analysis.trace.window import Window, is_window, window
+from stepprobe.errors import UsageError
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.evidence import Evidence
@@ -48,21 +51,43 @@ def derive(evidence: Evidence) -> Report:
     figures, missing = run_figures(job.main, job.ranks)
     findings = find(job.main, job.ranks)
     broken = not all(one.ok for one in controls)
+    traced, recovered = _traced(evidence, job)
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else _verdict(evidence, job),
         reason="" if broken else _reason(evidence, job),
         title=evidence.subject,
         headline=_broken_headline(controls) if broken else _headline(figures, job.main.unmasked),
-        figures=figures,
+        figures=figures | traced.figures,
         ledger=ledger_rows(job.main),
         findings=findings,
-        controls=controls,
-        tables=run_tables(job.main, job.ranks),
-        charts=run_charts(job.main),
-        notes=(*run_notes(job, evidence.status), *missing),
+        controls=(*controls, *recovered),
+        tables=(*run_tables(job.main, job.ranks), *traced.tables),
+        charts=(*run_charts(job.main), *traced.charts),
+        notes=(*run_notes(job, evidence.status), *missing, *traced.notes),
         environment=settings(evidence, job.main),
     )
+
+
+def _traced(evidence: Evidence, job: Job) -> tuple[Window, tuple[Control, ...]]:
+    """Return what the traced steps of the run show, and the known trace that was recovered first.
+
+    Raises:
+        EvidenceError: A file is damaged.
+        UsageError: There are traces, and numpy is missing.
+    """
+    if not is_window(evidence.files):
+        return window(evidence.files, job.ranks), ()
+    if find_spec("numpy") is None:
+        raise UsageError("the traced steps of this run need numpy; pip install numpy, then: stepprobe report RUN")
+    from stepprobe.analysis.trace import control
+    from stepprobe.instruments.trace.reader import read_bytes
+
+    recovered = control.recover(read_bytes)
+    if failed := ", ".join(one.name for one in recovered if not one.ok):
+        note = f"trace: not measured, the known trace was not recovered ({failed}); please report this"
+        return Window(notes=(note,)), recovered
+    return window(evidence.files, job.ranks), recovered
 
 
 def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:

@@ -36,7 +36,7 @@ def test_the_script_is_told_where_and_how_long(tmp_path):
     told = tmp_path / "told"
     result = run(tmp_path, f'echo "$STEPPROBE_RUN|$STEPPROBE_STEPS|$STEPPROBE_WARMUP" > {told}', steps=7, warmup="3")
     assert told.read_text() == f"{result.folder}|7|3\n"
-    assert store.load(result.folder).options == {"steps": "7", "warmup": "3"}
+    assert store.load(result.folder).options == {"steps": "7", "warmup": "3", "trace": "on"}
 
 
 @pytest.mark.parametrize("inherited", [None, "/a:/b"])

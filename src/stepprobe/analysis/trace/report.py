@@ -42,9 +42,9 @@ def trace_report(evidence: Evidence, controls: tuple[Control, ...] = ()) -> Repo
     found = figures(summaries, ranks)
     text = evidence.options.get("top", "")
     top = int(text) if text.isascii() and text.isdigit() else TOP
-    unread = _unread(evidence.files)
+    missing = unread(evidence.files)
     steps = [step for one in summaries for step in one.steps]
-    losses = unread or any(one.losses for one in summaries)
+    losses = missing or any(one.losses for one in summaries)
     return Report(
         command=evidence.command,
         verdict="warn" if losses or not steps else "ok",
@@ -56,7 +56,7 @@ def trace_report(evidence: Evidence, controls: tuple[Control, ...] = ()) -> Repo
         controls=controls,
         tables=tables(summaries, ranks, top),
         charts=charts(summaries, ranks),
-        notes=(*unread, *notes(summaries, ranks)),
+        notes=(*missing, *notes(summaries, ranks)),
         environment=dict(evidence.environment),
     )
 
@@ -81,7 +81,12 @@ def read_summaries(files: Mapping[str, bytes]) -> list[TraceSummary]:
     return found
 
 
-def _unread(files: Mapping[str, bytes]) -> tuple[str, ...]:
+def unread(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return a note for each trace that was there and could not be read.
+
+    Raises:
+        EvidenceError: The file that names them is damaged.
+    """
     try:
         told = msgspec.json.decode(files.get(UNREAD, b"[]"), type=list[str])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -8,25 +8,34 @@ from stepprobe.analysis.trace.ranks import Ranks, repeated
 from stepprobe.analysis.trace.summary import TraceSummary
 
 
-def notes(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> tuple[str, ...]:
-    """Return the notes of a report; what several traces share is said once."""
-    said = Counter(note for one in summaries for note in _trace_notes(one))
+def notes(summaries: Sequence[TraceSummary], ranks: Ranks | None, *, foreign: bool = True) -> tuple[str, ...]:
+    """Return the notes of a report; what several traces share is said once.
+
+    Args:
+        summaries: The traces.
+        ranks: Their comparison, where there are several.
+        foreign: Somebody else recorded them, so what they could have held beside is worth a note.
+    """
+    said = Counter(note for one in summaries for note in _trace_notes(one, foreign=foreign))
     found = [note if len(summaries) == 1 or count == 1 else f"{count} traces: {note}" for note, count in said.items()]
     return (*found, *_rank_notes(summaries, ranks))
 
 
-def _trace_notes(one: TraceSummary) -> Iterator[str]:
+def _trace_notes(one: TraceSummary, *, foreign: bool) -> Iterator[str]:
     for loss in one.losses:
         yield f"{loss.count:,} {loss.what}, {_percent(loss.count, loss.of)} of {loss.of:,}: left out"
     yield from one.notes
     if one.layout == "whole":
         yield "the file is not laid out as Kineto writes it, so it was decoded whole: memory grows with the file"
-    if one.rank is None:
+    if one.rank is None and foreign:
         yield "the trace states no rank"
     if one.kernels + one.copies == 0:
-        yield from _no_device(one)
+        yield from _no_device(one) if foreign else ()
         return
-    yield from _device_notes(one)
+    yield from _join_notes(one)
+    yield from _step_notes(one)
+    if one.by_module is None and foreign:
+        yield "no module rows (with_stack and with_modules were off): no table by module"
 
 
 def _no_device(one: TraceSummary) -> Iterator[str]:
@@ -36,13 +45,6 @@ def _no_device(one: TraceSummary) -> Iterator[str]:
     )
     if one.marked and any(not wall for wall in one.step_walls_ns):
         yield "some steps have no length"
-
-
-def _device_notes(one: TraceSummary) -> Iterator[str]:
-    yield from _join_notes(one)
-    yield from _step_notes(one)
-    if one.by_module is None:
-        yield "no module rows (with_stack and with_modules were off): no table by module"
 
 
 def _join_notes(one: TraceSummary) -> Iterator[str]:

@@ -54,9 +54,7 @@ class Journal:
         record["start_ns"] = begin_ns - self._origin
         self._recorder.step(record, end_ns)
         self._steps = record["index"] + 1
-        if self.facts != self._written_facts:
-            self._written_facts = dict(self.facts)
-            self._recorder.write("facts", {"facts": self._written_facts})
+        self._write_facts()
         if end_ns >= self._sites_due_ns or self._steps & (self._steps - 1) == 0:
             # each table is a snapshot of all so far: further apart as the job grows, so that they stay bounded
             self._sites_due_ns = end_ns + max(SITES_EVERY_NS, (end_ns - self._origin) // 10)
@@ -74,6 +72,7 @@ class Journal:
         """Write the last lines."""
         if self.is_open:
             assert self._recorder is not None
+            self._write_facts()
             self._write_sites()
             self._recorder.write("end", {"steps": self._steps, "reason": "exit"})
             self._recorder.close()
@@ -82,6 +81,12 @@ class Journal:
         """This process is a fork: the file is its parent's."""
         if self._recorder is not None:
             self._recorder.abandon()
+
+    def _write_facts(self) -> None:
+        assert self._recorder is not None
+        if self.facts != self._written_facts:
+            self._written_facts = dict(self.facts)
+            self._recorder.write("facts", {"facts": self._written_facts})
 
     def _write_sites(self) -> None:
         assert self._recorder is not None

@@ -54,6 +54,8 @@ class Observer:
         """Called once, when the first step begins."""
         self.on_boundary: list[Callable[[int], bool]] = []
         """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
+        self.on_finish: list[Callable[[str], None]] = []
+        """Called when the training ends (``train_end``), or the script (``exit``)."""
         self.aside = ""
         """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
         self.running = False
@@ -239,13 +241,19 @@ class Observer:
 
     def _between_steps(self) -> None:
         """Do what is due where no step is under way; a fault of ours in it ends that, and nothing else."""
+        took = False
+        self.gate.open = False
         for act in list(self.on_boundary):
             try:
-                if act(self._index):
-                    self.clock.skip()
+                took = act(self._index) or took
             except Exception as error:
+                took = True
                 self.on_boundary.remove(act)
                 self.note(f"left out between two steps: {type(error).__name__}: {error}")
+        self.gate.open = True
+        if took:
+            self.sites.drop_samples()
+            self.clock.skip()
 
     def _write_step(self, books: Books, end: str) -> None:
         accounts = {}
@@ -280,6 +288,11 @@ class Observer:
             self._end_step(end)
         self._set_detail(False)
         self.running = self.gate.open = False
+        for act in self.on_finish:
+            try:
+                act(end)
+            except Exception as error:
+                self.note(f"left out at the end: {type(error).__name__}: {error}")
 
     def _set_detail(self, detail: bool) -> None:
         if detail != self.detail:
@@ -296,7 +309,10 @@ class Observer:
         self.close()
         self.running = self.gate.open = False
         self._suspended = True
-        said = f"stepprobe: ended the script after {limit.steps} steps, as asked, and {limit.warmup} to warm up\n"
+        aside = f", and {self._asides} under the profiler" if self._asides else ""
+        said = (
+            f"stepprobe: ended the script after {limit.steps} steps, as asked, and {limit.warmup} to warm up{aside}\n"
+        )
         with contextlib.suppress(OSError):
             os.write(2, said.encode())
         raise SystemExit(0)

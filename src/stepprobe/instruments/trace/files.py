@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -71,7 +72,7 @@ class TraceFiles(msgspec.Struct, frozen=True, kw_only=True):
         jobs = [(path, self.folder, place, summarise) for place, path in enumerate(self.paths)]
         files: dict[str, bytes] = {}
         failed: list[StepprobeError] = []
-        for name, error in _each(jobs):
+        for name, error in side_by_side(_keep, jobs):
             if error is None:
                 files[name] = (self.folder / name).read_bytes()
             else:
@@ -85,15 +86,18 @@ class TraceFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Job = tuple[Path, Path, int, Summarise | None]
+_Task = TypeVar("_Task")
+_Answer = TypeVar("_Answer")
 
 
-def _each(jobs: Sequence[_Job]) -> Iterator[tuple[str, StepprobeError | None]]:
-    workers = min(len(jobs), len(os.sched_getaffinity(0)))
+def side_by_side(work: Callable[[_Task], _Answer], tasks: Sequence[_Task]) -> Iterator[_Answer]:
+    """Do one thing with many, one process each up to the cores; ``work`` can be imported by another process."""
+    workers = min(len(tasks), len(os.sched_getaffinity(0)))
     if workers < 2:
-        yield from map(_keep, jobs)
+        yield from map(work, tasks)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(_keep, jobs)
+        yield from pool.map(work, tasks)
 
 
 def _keep(job: _Job) -> tuple[str, StepprobeError | None]:
