@@ -22,6 +22,7 @@ from training import BLOCK, TRAININGS, attached_in
 import stepprobe
 from stepprobe.model.records import Step, decode_process
 
+os.environ["STEPPROBE_TRACE"] = "off"  # the hooks are measured, not the profiler
 TRAINING = Path(__file__).with_name("training.py")
 INJECT = Path(stepprobe.__file__).parent / "launch" / "inject"
 WARMUP_BLOCKS = 4

@@ -131,7 +131,7 @@ def test_the_script_goes_on_as_without_it(tmp_path, environment, happening, code
     observed = run(tmp_path, environment, str(STEPS), happening)
     assert (bare.returncode, observed.returncode) == (code, code), (bare.stderr, observed.stderr)
     assert observed.stdout == bare.stdout
-    assert "profiler_start" not in observed.stderr.replace(bare.stderr, "")
+    assert observed.stderr.count("profiler_start") <= bare.stderr.count("profiler_start")  # what Kineto says itself
     assert traces(tmp_path) == ([".columns", ".gz"] if kept else [])
     report = report_of(tmp_path)
     assert ("trace.steps" in report["figures"]) is kept

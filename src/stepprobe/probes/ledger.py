@@ -62,7 +62,7 @@ def derive(evidence: Evidence) -> Report:
         ledger=ledger_rows(job.main),
         findings=findings,
         controls=(*controls, *recovered),
-        tables=(*run_tables(job.main, job.ranks), *traced.tables),
+        tables=(*traced.ledger, *run_tables(job.main, job.ranks), *traced.tables),
         charts=(*run_charts(job.main), *traced.charts),
         notes=(*run_notes(job, evidence.status), *missing, *traced.notes),
         environment=settings(evidence, job.main),

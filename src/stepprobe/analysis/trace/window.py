@@ -31,6 +31,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """What the traced steps add to the report of a run."""
 
     figures: dict[str, Estimate] = {}
+    ledger: tuple[Table, ...] = ()
+    """The device ledger, where there is a device: it stands first, beside that of the host."""
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
@@ -59,6 +61,7 @@ def window(files: Mapping[str, bytes], ranks: Sequence[Process]) -> Window:
     said = notes(summaries, between, foreign=False)
     return Window(
         figures=figures(summaries, between) | _event_figures(ranks),
+        ledger=(_ledger_table(summaries),) if on_device else (),
         tables=_device_tables(summaries, between) if on_device else _host_tables(summaries),
         charts=tables.charts(summaries, between) if on_device else (),
         notes=(
@@ -127,8 +130,7 @@ def _unseen(ranks: Sequence[Process]) -> list[str]:
 def _device_tables(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> tuple[Table, ...]:
     named = {table.name: table for table in tables.tables(summaries, ranks, ROWS)}
     wanted = ("steps", "families", "kernels", "operations", "ranks", "collectives", "coverage")
-    found = [_renamed(named[name]) for name in wanted if name in named]
-    return (_ledger_table(summaries), *found)
+    return tuple(_renamed(named[name]) for name in wanted if name in named)
 
 
 def _renamed(table: Table) -> Table:
@@ -146,8 +148,8 @@ def _ledger_table(summaries: Sequence[TraceSummary]) -> Table:
         title="Device ledger",
         columns=columns,
         rows=rows,
-        caption=f"ms of each traced step, of {len(steps)} (step and device); its rows sum to the step. The host is "
-        f"slower under the profiler, so idle times that wait for it are upper ends. {MORE}",
+        caption=f"ms per traced step and device, mean of {len(steps)}; the rows sum to the step. The host is slower "
+        f"under the profiler, so idle times in which the device waits for it are upper ends. {MORE}",
     )
 
 
