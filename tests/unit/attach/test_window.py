@@ -163,3 +163,32 @@ def test_behind_the_steps_that_were_asked_for_nothing_more_is_run(begin):
     with pytest.raises(SystemExit):
         training.steps(50)
     assert [one.aside for one in training.records().steps] == [""] * 4 + ["profiler"] * 4
+
+
+def test_a_training_that_ends_inside_leaves_its_whole_steps(begin):
+    training = begin(FakeTorch())
+    training.steps(7)
+    training.observer.training_ended()
+    records = training.records()
+    assert records.facts["window.steps"] == "5 6"
+    assert records.notes == ("the training ended inside the trace; steps in it: 2",)
+    assert len(list(training.folder.glob("trace-*.json"))) == 1
+
+
+def test_a_second_training_in_the_process_is_waited_for(begin):
+    training = begin(FakeTorch())
+    training.steps(3)
+    training.observer.training_ended()
+    training.steps(12)
+    assert training.records().facts["window.steps"]
+
+
+def test_a_fork_writes_no_trace(begin):
+    torch = FakeTorch()
+    training = begin(torch)
+    training.steps(7)
+    training.observer.on_boundary[0].__self__.forget()
+    training.steps(5)
+    training.records()
+    assert "stop_trace" not in torch.asked
+    assert not list(training.folder.glob("trace-*"))
