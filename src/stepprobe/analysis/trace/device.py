@@ -122,19 +122,22 @@ def ledgers(rows: DeviceRows, steps: Steps, host: Host) -> list[DeviceStep]:
     hidden = communicated - accounts["communication"]
     head = _head(union(cover for _, cover in held[: len(BUSY)]), starts, ends)
     launched, last = (column.tolist() for column in _launched(rows, len(starts)))
+    begins, reaches = starts.tolist(), ends.tolist()
+    booked = list(zip(*(accounts[account].tolist() for account in DEVICE_ACCOUNTS), strict=True))
+    talked, beside, before = communicated.tolist(), hidden.tolist(), head.tolist()
     found = []
     for step in range(len(starts)):
         found.append(
             DeviceStep(
                 step=steps.names[step],
                 device=rows.name,
-                wall_ns=int(ends[step] - starts[step]),
-                accounts_ns={account: int(accounts[account][step]) for account in DEVICE_ACCOUNTS},
+                wall_ns=reaches[step] - begins[step],
+                accounts_ns=dict(zip(DEVICE_ACCOUNTS, booked[step], strict=True)),
                 launched_ns=launched[step],
-                communication_ns=int(communicated[step]),
-                hidden_ns=int(hidden[step]),
-                head_ns=int(head[step]),
-                tail_ns=int(ends[step]) - (last[step] if launched[step] else int(starts[step])),
+                communication_ns=talked[step],
+                hidden_ns=beside[step],
+                head_ns=before[step],
+                tail_ns=reaches[step] - (last[step] if launched[step] else begins[step]),
             )
         )
     return found

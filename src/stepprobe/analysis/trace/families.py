@@ -34,9 +34,22 @@ def family(name: str) -> str:
     return next((found for found, pattern in _COMPILED if pattern.search(name)), "other")
 
 
+def families(columns: Columns, rows: "Ints") -> list[str]:
+    """Return the family of each name in the trace that one of these rows has; of every other name, nothing.
+
+    A trace of many short steps has as many names that no row of the device has: the marks of its steps.
+    """
+    import numpy as np
+
+    found = [""] * len(columns.header.names)
+    for number in np.unique(columns.name[rows]).tolist():
+        found[number] = family(columns.header.names[number])
+    return found
+
+
 def communicate(columns: Columns, rows: "Ints") -> "Mask":
     """Tell which of these device rows are communication."""
     import numpy as np
 
-    named = np.array([family(name) == COMMUNICATION for name in columns.header.names] or [False])
+    named = np.array([one == COMMUNICATION for one in families(columns, rows)] or [False])
     return named[columns.name[rows]] & ~is_copy(columns.kind[rows])

@@ -13,7 +13,7 @@ from stepprobe.analysis.trace import kernels as kernel_tables
 from stepprobe.analysis.trace.causes import observe_host
 from stepprobe.analysis.trace.cover import Cover
 from stepprobe.analysis.trace.device import DeviceRows, DeviceStep, devices, ledgers
-from stepprobe.analysis.trace.families import communicate, family
+from stepprobe.analysis.trace.families import communicate, families
 from stepprobe.analysis.trace.hosts import HostRow, host_rows
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, OUTCOMES, UNEXPLAINED, Join, join
 from stepprobe.analysis.trace.kernels import Group
@@ -201,7 +201,6 @@ def _tables(parts: _Parts) -> dict[str, Any]:
     places = [np.searchsorted(joined.device, one.at) for one in parts.devices]
     times = kernel_tables.timed(len(joined.device), places, parts.devices)
     phase, node = phases(columns, joined, parts.rows)
-    families = [family(name) for name in names]
     named = columns.name[joined.device]
     # what has no operation stands under why that is so
     op = np.where(joined.op == NOTHING, len(names) + joined.outcome, columns.name[joined.op])
@@ -214,7 +213,7 @@ def _tables(parts: _Parts) -> dict[str, Any]:
 
     return {
         "by_name": table(named, list(names)),
-        "by_family": table(named, families),
+        "by_family": table(named, families(columns, joined.device)),
         "by_phase": table(phase, list(PHASES)),
         "by_op": _bounded(kernel_tables.group(op, [*names, *(f"({name})" for name in OUTCOMES)], times)),
         "by_module": None if by_module is None else table(*by_module),
