@@ -22,6 +22,9 @@ Unit = Literal[
     "FLOP",
     "FLOP/s",
     "bytes/s",
+    "µs/token",
+    "ns/token/slot",
+    "h",
 ]
 """Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says else."""
 
