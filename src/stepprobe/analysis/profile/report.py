@@ -9,6 +9,7 @@ from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import Answers, answer_notes, busy, read_answers
 from stepprobe.analysis.profile.loss import loss_part
+from stepprobe.analysis.profile.outlook import charts, findings, outlook
 from stepprobe.analysis.profile.penalty import penalty
 from stepprobe.analysis.profile.view import Found, Part, Seen
 from stepprobe.analysis.reservations import run_notes
@@ -39,7 +40,7 @@ def _efficiency(seen: Seen) -> Found:
     return efficiency(seen.answers.records, seen.job, seen.settings)
 
 
-PARTS: tuple[Part, ...] = (_growth, penalty, loss_part, _efficiency)
+PARTS: tuple[Part, ...] = (_growth, outlook, penalty, loss_part, _efficiency)
 """The questions, in the order in which they are answered."""
 
 
@@ -58,21 +59,9 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
     job = _job(evidence)
     if answers is None:
         return _nothing(evidence, job, controls, notes)
-    seen = Seen(
-        answers=answers,
-        fit=growth.fitted(answers),
-        job=job,
-        settings=settings(evidence, job.main) if job else dict(evidence.environment),
-        total_steps=_total_steps(evidence, job),
-    )
+    seen = _seen(evidence, answers, job)
     controls = (*controls, *_replayed(answers))
-    figures, tables = dict[str, Estimate](), list[Table]()
-    for part in PARTS:
-        found, shown, said = part(seen)
-        figures |= found
-        tables += shown
-        notes += said
-    figures, tables, notes = _with_steps(seen, evidence, figures, tables, notes)
+    figures, tables, said = _asked(seen, evidence)
     verdict, headline, reason = _verdict(evidence, seen, controls)
     return Report(
         command=evidence.command,
@@ -82,11 +71,11 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
         reason=reason,
         figures=figures,
         ledger=ledger_rows(job.main) if job else (),
-        findings=find(job.main, job.ranks) if job else (),
+        findings=findings(seen),
         controls=controls,
-        tables=tuple(tables),
+        tables=tables,
         charts=tuple(_charts(seen)),
-        notes=(*answer_notes(answers), *notes),
+        notes=(*answer_notes(answers), *notes, *said),
         environment=seen.settings | {"clock of the experiments": answers.method},
     )
 
@@ -117,20 +106,35 @@ def _replayed(answers: Answers) -> Iterator[Control]:
     )
 
 
-def _with_steps(
-    seen: Seen, evidence: Evidence, figures: dict[str, Estimate], tables: list[Table], notes: list[str]
-) -> tuple[dict[str, Estimate], list[Table], list[str]]:
-    """Add what the steps that were observed beside the experiments show."""
+def _seen(evidence: Evidence, answers: Answers, job: Job | None) -> Seen:
+    return Seen(
+        answers=answers,
+        fit=growth.fitted(answers),
+        job=job,
+        settings=settings(evidence, job.main) if job else dict(evidence.environment),
+        total_steps=_total_steps(evidence, job),
+    )
+
+
+def _asked(seen: Seen, evidence: Evidence) -> Found:
+    """Ask every part, and the steps that were observed beside the experiments."""
+    figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
+    for part in PARTS:
+        found, shown, said = part(seen)
+        figures |= found
+        tables += shown
+        notes += said
     if seen.job is None:
-        return figures, tables, [*notes, "no step was observed beside the experiments: there is no ledger"]
+        return figures, tuple(tables), (*notes, "no step was observed beside the experiments: there is no ledger")
     of_run, missing = run_figures(seen.job.main, seen.job.ranks)
-    tables = [*tables, *run_tables(seen.job.main, seen.job.ranks)]
-    return of_run | figures, tables, [*notes, *run_notes(seen.job, evidence.status), *missing]
+    tables += (one for one in run_tables(seen.job.main, seen.job.ranks) if one.name != "shapes")
+    return of_run | figures, tuple(tables), (*notes, *run_notes(seen.job, evidence.status), *missing)
 
 
 def _charts(seen: Seen) -> Iterator[Chart]:
     if not isinstance(seen.fit, Refusal):
         yield growth.shape_chart(seen.fit)
+    yield from charts(seen)
     if seen.job:
         yield from run_charts(seen.job.main)
 
