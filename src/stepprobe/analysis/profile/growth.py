@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from stepprobe.analysis.profile.answers import Answers
-from stepprobe.analysis.scaling import Fit, Refusal, fit, per_row
+from stepprobe.analysis.scaling import Fit, Refusal, Work, fit, per_row
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.wording import signed
 from stepprobe.model.estimate import Estimate, Unit, exact
@@ -12,6 +12,8 @@ from stepprobe.model.report import Cell, Chart, Column, Table
 
 MS_US, MS_NS = 1e3, 1e6
 """Of a millisecond."""
+DOTS = 40
+"""Dots of a curve."""
 TERMS: tuple[tuple[str, Unit, float], ...] = (
     ("fit.fixed", "ms", 1.0),
     ("fit.per_token", "µs/token", MS_US),
@@ -92,21 +94,26 @@ def columns(heads: Sequence[str]) -> tuple[Column, ...]:
 
 
 def shape_chart(found: Fit) -> Chart:
-    """Return measured and fitted time by shape."""
+    """Return the fit as a dotted curve for each number of rows, with what was measured on it."""
     values: list[dict[str, Cell]] = []
-    for one in sorted(found.shapes, key=lambda one: (one.rows * one.length, one.length)):
-        name = f"{one.rows}×{one.length}{' held out' if one.heldout else ''}"
-        values += [
-            {"shape": name, "ms": one.measured, "what": "measured"},
-            {"shape": name, "ms": one.predicted, "what": "fit"},
-        ]
+    longest, most = max(one.length for one in found.shapes), 1.1 * max(one.measured for one in found.shapes)
+    for rows in sorted({one.rows for one in found.shapes}):
+        series = f"fit, {rows} row{'s' * (rows > 1)}"
+        for place in range(1, DOTS + 1):
+            length = longest * place / DOTS
+            if (ms := found.time(Work.of([(rows, round(length))]))[0]) <= most:
+                values.append({"length": round(length), "ms": ms, "what": series})
+    values += [
+        {"length": one.length, "ms": one.measured, "what": "held out" if one.heldout else "measured"}
+        for one in found.shapes
+    ]
     return Chart(
         name="scaling",
-        title="Measured, and what the fit says",
-        mark="bar",
-        x="shape",
+        title="The fit, and what was measured",
+        mark="point",
+        x="length",
         y="ms",
-        x_title="rows × slots",
+        x_title="slots of a row",
         y_title="ms a micro-step",
         values=tuple(values),
         color="what",

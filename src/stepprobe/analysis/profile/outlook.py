@@ -40,7 +40,7 @@ def outlook(seen: Seen) -> Found:
     if seen.total_steps:
         figures["projected.hours"] = _hours(now.step, seen.total_steps)
     notes = list(_notes(now, missing))
-    return figures, (_table(now, made),) if made else (), tuple(notes)
+    return figures, (_table(now, made), _actions(made)) if made else (), tuple(notes)
 
 
 def _hours(step: Step, total: int) -> Estimate:
@@ -54,7 +54,8 @@ def _hours(step: Step, total: int) -> Estimate:
 
 def _table(now: Situation, made: Sequence[Forecast]) -> Table:
     total = now.seen.total_steps
-    rows: list[tuple[Cell, ...]] = [_now_row(now, total)]
+    tried = any(one.tried is not None for one in made)
+    rows: list[tuple[Cell, ...]] = [_now_row(now, total, tried=tried)]
     for one in made:
         step = one.step(now.step)
         hours = (step.value * total / MS_PER_HOUR,) if total else ()
@@ -64,17 +65,19 @@ def _table(now: Situation, made: Sequence[Forecast]) -> Table:
                 None if step.bound else step.value,
                 _span(step),
                 _change(one, now.step),
-                _tried(one, now.step),
+                *((_tried(one, now.step),) if tried else ()),
                 *hours,
-                one.action,
             )
         )
-    heads = ["change", "step|ms", "95 %", "would gain", "tried", *(("all steps|h",) if total else ()), "how"]
+    heads = ["change", "step|ms", "95 %", "would gain", *(("tried",) if tried else ())]
+    heads += ["all steps, hours"] if total else []
     caption = (
         "Time of the rows of one step of now: where a change puts more rows into a step (packing, batch size), the "
         "steps become fewer. Every gain leaves the fixed part of the fit and the other accounts of the ledger alone. "
-        "Gains do not add up. Tried: the micro-step was measured with and without the change, in turn."
+        "Gains do not add up."
     )
+    if tried:
+        caption += " Tried: the micro-step was measured with and without the change, in turn."
     if total:
         caption += f" Hours: {total:,} steps of now."
     return Table(
@@ -82,11 +85,20 @@ def _table(now: Situation, made: Sequence[Forecast]) -> Table:
     )
 
 
-def _now_row(now: Situation, total: int | None) -> tuple[Cell, ...]:
+def _actions(made: Sequence[Forecast]) -> Table:
+    return Table(
+        name="changes",
+        title="How each change is made",
+        columns=columns(("change", "what to do")),
+        rows=tuple((one.remedy.replace("_", " "), one.action) for one in made),
+    )
+
+
+def _now_row(now: Situation, total: int | None, *, tried: bool) -> tuple[Cell, ...]:
     wall = now.step.wall
     span = ends_of(wall.value - wall.known, wall.value + wall.known) if wall.half else ""
     hours: tuple[Cell, ...] = (wall.value * total / MS_PER_HOUR,) if total else ()
-    return ("as it is now", wall.value, span, "", "", *hours, "")
+    return ("as it is now", wall.value, span, "", *(("",) if tried else ()), *hours)
 
 
 def ends_of(low: float, high: float) -> str:

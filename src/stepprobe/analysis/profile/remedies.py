@@ -29,10 +29,10 @@ def bucketing(now: Situation) -> Said:
     if now.batches.size < 2:
         return "a batch of one row is padded by nothing that grouping could change"
     found = batches.ratio(now.fit, now.batches, batches.bucketed)
-    first = "pad to the longest row of the batch, and group" if now.batches.one_length else "group"
+    first = "padding to the longest of a batch; " if now.batches.one_length else ""
     return Forecast(
         "bucketing",
-        f'{first} rows by length (train_sampling_strategy="group_by_length")',
+        f'{first}train_sampling_strategy="group_by_length"',
         saving(now.step.shrunk(found), now.n, _by_fit(now, found, "padding goes, the fixed part stays")),
     )
 
@@ -54,7 +54,7 @@ def packing(now: Situation) -> Said:
     attention = "rows apart in attention" if now.apart else "attention over whole packs (no variable-length kernel)"
     return Forecast(
         "packing",
-        f"pack rows into {max(now.batches.slots):,} slots (packing=True)",
+        f"packing=True, into rows of {max(now.batches.slots):,} slots",
         saving(
             replace(saved, value=saved.value + now.each_step(fewer)),
             now.n,
@@ -72,7 +72,7 @@ def padding_free(now: Situation) -> Said:
     attention = "rows apart in attention" if now.apart else "attention over the joined row (no variable-length kernel)"
     return Forecast(
         "padding_free",
-        "join the rows of a batch (padding_free=True, or DataCollatorWithFlattening)",
+        "padding_free=True, or DataCollatorWithFlattening",
         saving(now.step.shrunk(found), now.n, _by_fit(now, found, attention)),
     )
 
@@ -175,7 +175,7 @@ def workers(now: Situation) -> Said:
     value = max(low, waits)
     return Forecast(
         "workers",
-        f"DataLoader(num_workers={count}): load the next batches while this one trains",
+        f"DataLoader(num_workers={count}): loading beside the training",
         Estimate(
             value=value,
             unit="ms",
@@ -235,10 +235,10 @@ def batch_size(now: Situation) -> Said:
     halved = now.batches.accumulation < 2
     if halved:
         saved = replace(saved, value=saved.value + now.each_step(0.5))
-    how = "twice the batch" if halved else "twice the batch, half the accumulation"
+    how = "" if halved else ", half the accumulation"
     return Forecast(
         "batch_size",
-        f"per_device_train_batch_size={max(size, 2 * small)}: {how}",
+        f"per_device_train_batch_size={max(size, 2 * small)}{how}",
         saving(saved, now.n, _by_fit(now, found, "half the fixed part, and the padding that more rows bring")),
         same_rows=not halved,
     )
