@@ -50,10 +50,9 @@ def readings(found: Allocation, vocabulary: int, rows: int, length: int) -> Iter
 
 
 def best(found: Allocation, vocabulary: int, rows: int, length: int) -> Reading:
-    """Return the reading with the fewest whole copies; where none is whole, fp32 logits of the plain vocabulary."""
+    """Return the first reading that gives whole copies, the usual kinds first; else fp32 logits as they are set."""
     every = list(readings(found, vocabulary, rows, length))
-    whole = [one for one in every if one.copies]
-    return min(whole, key=lambda one: (one.copies, every.index(one))) if whole else every[0]
+    return next((one for one in every if one.copies), every[0])
 
 
 def told(message: str, vocabulary: int, rows: int, length: int) -> str:

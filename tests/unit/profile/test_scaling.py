@@ -69,7 +69,7 @@ def test_shapes_that_cannot_tell_the_terms_apart_are_refused_with_the_one_to_add
     assert "condition" in found.reason
     assert wanted in found.reason
     added = found.reason.rpartition("add ")[2].split()  # “8 rows of 128 tokens”
-    better = fitted(shapes=(*shapes, (int(added[0]), int(added[3].replace(',', '')))), noise=0.01)
+    better = fitted(shapes=(*shapes, (int(added[0]), int(added[3].replace(",", "")))), noise=0.01)
     assert isinstance(better, Fit), better
 
 

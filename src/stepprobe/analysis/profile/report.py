@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from stepprobe.analysis.efficiency import efficiency
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
@@ -25,6 +27,8 @@ REPLAY = {"float32": 1e-4, "float64": 1e-4}
 """Relative error up to which the loss of a replayed batch is the one that was captured, by element type."""
 REPLAY_COARSE = 1e-3
 """The same for types of 16 bits."""
+BUSY = "measured on a busy machine, as asked"
+"""What stands in the method of every figure of such experiments."""
 FAR = 0.15
 """Error at the held-out shape from which the report warns of its own fit; real fits are within it at the median."""
 
@@ -122,7 +126,7 @@ def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
     first, *others = PARTS
     for found, shown, said in (first(seen), outlook(seen, ahead), *(part(seen) for part in others)):
-        figures |= found
+        figures |= {name: _marked(seen, one) for name, one in found.items()}
         tables += shown
         notes += said
     if seen.job is None:
@@ -130,6 +134,11 @@ def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     of_run, missing = run_figures(seen.job.main, seen.job.ranks)
     tables += (one for one in run_tables(seen.job.main, seen.job.ranks) if one.name != "shapes")
     return of_run | figures, tuple(tables), (*notes, *run_notes(seen.job, evidence.status), *missing)
+
+
+def _marked(seen: Seen, figure: Estimate) -> Estimate:
+    """Say of a figure that the machine was busy, where it was."""
+    return msgspec.structs.replace(figure, method=f"{figure.method}; {BUSY}") if seen.answers.anyway else figure
 
 
 def _charts(seen: Seen, ahead: Outlook | None) -> Iterator[Chart]:
