@@ -184,7 +184,14 @@ def findings(seen: Seen, ahead: Outlook | None) -> tuple[Finding, ...]:
 
 def _with_forecasts(finding: Finding, made: dict[str, Forecast]) -> Finding:
     own = _remedies(finding.kind, made)
-    return msgspec.structs.replace(finding, remedies=own) if own else finding
+    if not own:
+        return finding
+    if finding.kind == "loss.unlabelled":  # the loss was measured alone, so its cost is known better than by module
+        cost = made["labelled_rows"].saved
+        return msgspec.structs.replace(
+            finding, remedies=own, cost=cost, share=finding.share * cost.value / finding.cost.value
+        )
+    return msgspec.structs.replace(finding, remedies=own)
 
 
 def _remedies(kind: str, made: dict[str, Forecast], fixed: Estimate | None = None) -> tuple[Remedy, ...]:

@@ -271,10 +271,35 @@ def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:
         if isinstance(said, str):
             missing.append(f"{name.replace('_', ' ')}: {said}")
         else:
-            turned = tried.get(name)
-            made.append(replace(said, tried=turned.value if turned else None))
+            turned = tried.pop(name, None)
+            made.append(_with_trial(now, said, turned) if turned else said)
+    missing += [_beyond(name, found) for name, found in tried.items()]
     made.sort(key=lambda one: (-one.saved.value, one.remedy))
     return made, missing
+
+
+def _with_trial(now: Situation, said: Forecast, turned: Middle) -> Forecast:
+    """Let the micro-step that was measured with the change decide; the interval keeps what was forecast without it."""
+    found = now.step.shrunk(Span(turned.value, turned.half))
+    ends = [found.value - found.known, found.value + found.known]
+    ends += [one for one in (said.saved.low, said.saved.high) if one is not None]
+    saved = Estimate(
+        value=found.value,
+        unit="ms",
+        low=min(ends),
+        high=max(ends),
+        n=turned.n,
+        method=(
+            f"micro-step × {turned.value:.3f}, measured with and without it in turn; the interval also holds the "
+            f"forecast from its parts ({said.saved.value:.3g} ms: {said.saved.method})"
+        ),
+    )
+    return replace(said, saved=saved, tried=turned.value)
+
+
+def _beyond(name: str, found: Middle) -> str:
+    """Tell of a trial that is no forecast: it was switched on to see its price."""
+    return f"{name.replace('_', ' ')} (tried all the same: the micro-step takes × {found.value:.2f})"
 
 
 def _tried(seen: Seen) -> Iterator[tuple[str, Middle]]:
