@@ -194,10 +194,10 @@ def _with_forecasts(finding: Finding, made: dict[str, Forecast]) -> Finding:
     return msgspec.structs.replace(finding, remedies=own)
 
 
-def _remedies(kind: str, made: dict[str, Forecast], fixed: Estimate | None = None) -> tuple[Remedy, ...]:
+def _remedies(kind: str, made: dict[str, Forecast]) -> tuple[Remedy, ...]:
     found = [made[name] for name in BELONGS.get(kind, ()) if name in made]
     found.sort(key=lambda one: -one.saved.value)
-    return tuple(Remedy(action=one.action, predicted=one.saved, fixed=fixed) for one in found)
+    return tuple(Remedy(name=f"forecast.{one.remedy}", action=one.action, predicted=one.saved) for one in found)
 
 
 def _own(now: Situation, made: dict[str, Forecast]) -> Iterator[Finding]:
