@@ -38,7 +38,7 @@ def observed(batches, terms, around=AROUND, *, micro_steps=1, slots=None, proces
         accounts = {"forward.mlp": spent / 3, "backward.mlp": spent * 2 / 3, **around}
         counters = {"slots": width, "real": sum(map(sum, step)), "micro_steps": micro_steps, "backwards": micro_steps}
         process.step(accounts, counters, off_cpu=off_cpu)
-    shapes = {f"{len(one)}x{slots or max(one)}" for one in batches}
+    shapes = {f"{len(one)}×{slots or max(one)} masked" for one in batches}
     return process.sites(shapes=[(shape, 1) for shape in sorted(shapes)]).end()
 
 
@@ -179,6 +179,18 @@ def test_the_padding_that_was_seen_is_that_of_the_shapes():
     assert rounded.multiple == 8
     assert seen_batches([], [], 1) is None
     assert seen_batches([[0, 0]], [], 1) is None
+
+
+def test_the_padding_of_the_run_is_read_from_its_shapes():
+    """Rows of at most 200 tokens, padded to 512 by the tokenizer: the recorder's own words for a shape."""
+    batches = [[200, 30, 30, 30], [150, 20, 20, 20]] * 20
+    found = report(batches, slots=512)
+    fitted = [note for note in found.notes if note.startswith("the fit gives")]
+    assert not fitted  # the same work as the ledger's
+    saved = found.figures["step.wall"].value - found.figures["forecast.bucketing"].value
+    assert saved > compute_ms(batches[0], TERMS, 512) - compute_ms(batches[0], TERMS, 200)
+    table = next(one for one in found.tables if one.name == "changes")
+    assert any("padding to the longest of a batch" in row[1] for row in table.rows)
 
 
 def test_batches_of_one_length_gain_nothing_from_grouping():

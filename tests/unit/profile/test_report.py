@@ -255,7 +255,7 @@ def test_what_is_logged_beside_the_loss_is_told_apart():
     for block in range(9):
         experiments.measured("loss_metric", block, 8, 128, 18.0, variant="entropy", peak_bytes=1 << 20)
     table = next(one for one in derived(experiments.end()).tables if one.name == "loss")
-    assert ("entropy, beside the loss", pytest.approx(18), pytest.approx(1.5), 1 << 20, "logged only") in table.rows
+    assert ("entropy (logged)", pytest.approx(18), pytest.approx(1.5), 1 << 20, "") in table.rows
 
 
 # --- repetitions

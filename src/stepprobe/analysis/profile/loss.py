@@ -194,10 +194,7 @@ def _table(found: LossCost) -> Table:
         (f"in chunks of {one.rows:,} rows", one.ms, one.time.value, one.bytes, _word(one, best))
         for one in reversed(found.chunks)
     ]
-    rows += [
-        (f"{name}, beside the loss", ms.value, ms.value / found.ms.value, held, "logged only")
-        for name, ms, held in found.metrics
-    ]
+    rows += [(f"{name} (logged)", ms.value, ms.value / found.ms.value, held, "") for name, ms, held in found.metrics]
     caption = f"Output layer and loss, forward and backward, at {found.rows} × {found.length:,}: {found.tokens:,} rows."
     if found.share.n:
         share = min(0.999, found.share.value)
