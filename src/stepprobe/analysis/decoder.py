@@ -64,16 +64,19 @@ class Decoder:
     experts: Experts | None = None
     weights: tuple[Weight, ...] = ()
     """None of them: everything is trained."""
+    embedding_gradient: bool = True
+    """Whether a gradient flows to what the embedding gives."""
     not_read: tuple[str, ...] = field(default=())
     """What of the config has arithmetic that is not written down here."""
 
 
-def read_decoder(config: Mapping[str, Any], weights: Sequence[Weight] = ()) -> Decoder:
+def read_decoder(config: Mapping[str, Any], weights: Sequence[Weight] = (), embedding_gradient: bool = True) -> Decoder:
     """Read a config.
 
     Args:
         config: As transformers writes it into ``config.json``.
         weights: Kinds of weights of the model itself; without them, everything is taken as trained.
+        embedding_gradient: Whether a gradient flows to what the embedding gives.
 
     Raises:
         EvidenceError: A size is missing or no number.
@@ -94,17 +97,18 @@ def read_decoder(config: Mapping[str, Any], weights: Sequence[Weight] = ()) -> D
             gated=_gated(text, weights),
             experts=experts,
             weights=tuple(weights),
+            embedding_gradient=embedding_gradient,
             not_read=_not_read(config, text, weights),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise EvidenceError(f"no config of a decoder: {error!s} is missing or no number") from error
 
 
-def _maybe(text: Mapping[str, Any], *names: str) -> Any:
+def _maybe(text: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401 - JSON
     return next((text[name] for name in names if text.get(name) is not None), None)
 
 
-def _one(text: Mapping[str, Any], *names: str) -> Any:
+def _one(text: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401 - JSON
     if (found := _maybe(text, *names)) is None:
         raise KeyError(names[0])
     return found

@@ -7,7 +7,7 @@ products over pairs of query and key. Gathering rows of the embedding costs noth
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stepprobe.analysis.decoder import GATED, Decoder, Layer
 
@@ -77,7 +77,6 @@ def micro_step(
     length: int,
     convention: Convention = "real",
     *,
-    embedding_gradient: bool = True,
     documents: Sequence[int] | None = None,
     head_rows: int | None = None,
 ) -> tuple[Product, ...]:
@@ -88,7 +87,6 @@ def micro_step(
         rows: Sequences.
         length: Slots of each.
         convention: Which pairs of query and key count.
-        embedding_gradient: Whether a gradient flows to what the embedding gives.
         documents: Tokens of each document packed into the rows; None for one document a row. Only for ``real``.
         head_rows: Tokens whose logits are computed; None for all.
 
@@ -97,14 +95,14 @@ def micro_step(
     """
     if documents is not None and (convention == "square" or sum(documents) > rows * length):
         raise ValueError("documents count with the real mask alone, and fit into the rows")
-    graph = _Graph(decoder, rows * length, embedding_gradient)
+    graph = _Graph(decoder, rows * length)
     for place, layer in enumerate(decoder.layers):
         if convention == "square":
             count = rows * length * length
         else:
             count = sum(pairs(one, layer) for one in (documents if documents is not None else [length] * rows))
         graph.attention(place, count)
-        graph.mixture(place) if layer.experts else graph.mlp(place, "mlp", decoder.intermediate)
+        graph.mixture(place) if layer.experts else graph.mlp(place)
     graph.head(rows * length if head_rows is None else head_rows)
     return tuple(graph.products)
 
@@ -133,12 +131,22 @@ def hardware(products: Iterable[Product], recompute_attention: bool, checkpointi
     return executed
 
 
+class _Spot(NamedTuple):
+    """A matrix of the model."""
+
+    part: str
+    layer: int
+    role: str
+    scope: str = ""
+    """``experts``, ``shared`` or ``attn``, where names alone do not tell."""
+
+
 class _Graph:
     """Follows the forward pass and notes for each product which of its two sides wants a gradient."""
 
-    def __init__(self, decoder: Decoder, tokens: int, wanted: bool) -> None:
+    def __init__(self, decoder: Decoder, tokens: int) -> None:
         self.decoder, self.tokens = decoder, tokens
-        self.wanted = wanted
+        self.wanted = decoder.embedding_gradient
         """Whether the residual stream wants a gradient."""
         self.products: list[Product] = []
 
@@ -148,17 +156,18 @@ class _Graph:
         wanted = self.wanted or self._norm_trained(place)
         query, key = made.heads * made.head, made.kv_heads * made.head
         own = self._norm_trained(place, "q_norm", "query_layernorm"), self._norm_trained(place, "k_norm", "k_layernorm")
-        q = self._linear("attention", place, "q", made.hidden, query, self.tokens, wanted) or own[0]
-        k = self._linear("attention", place, "k", made.hidden, key, self.tokens, wanted) or own[1]
-        v = self._linear("attention", place, "v", made.hidden, key, self.tokens, wanted)
+        q = self._linear(_Spot("attention", place, "q"), (self.tokens, made.hidden, query), wanted) or own[0]
+        k = self._linear(_Spot("attention", place, "k"), (self.tokens, made.hidden, key), wanted) or own[1]
+        v = self._linear(_Spot("attention", place, "v"), (self.tokens, made.hidden, key), wanted)
         self._add("attention", place, "scores", 2 * query * count, q + k, True)
         self._add("attention", place, "values", 2 * query * count, (q or k) + v, True)
-        out = self._linear("attention", place, "o", query, made.hidden, self.tokens, q or k or v, "attn")
-        self.wanted = self.wanted or out
+        out = _Spot("attention", place, "o", "attn")
+        self.wanted |= self._linear(out, (self.tokens, query, made.hidden), q or k or v)
 
-    def mlp(self, place: int, part: str, width: int, scope: str = "") -> None:
+    def mlp(self, place: int) -> None:
         """Add a dense MLP that every token passes."""
-        self._mlp(place, part, width, self.tokens, self.wanted or self._norm_trained(place), scope)
+        wanted = self.wanted or self._norm_trained(place)
+        self._mlp(_Spot("mlp", place, ""), self.decoder.intermediate, self.tokens, wanted)
 
     def mixture(self, place: int) -> None:
         """Add a mixture of experts."""
@@ -166,53 +175,61 @@ class _Graph:
         assert experts is not None
         wanted = self.wanted or self._norm_trained(place)
         hidden = self.decoder.hidden
-        self.wanted |= self._linear("moe", place, "router", hidden, experts.count, self.tokens, wanted)
-        self._mlp(place, "moe", experts.intermediate, self.tokens * experts.active, wanted, "experts")
+        router = _Spot("moe", place, "router")
+        self.wanted |= self._linear(router, (self.tokens, hidden, experts.count), wanted)
+        routed = self.tokens * experts.active
+        self._mlp(_Spot("moe", place, "", "experts"), experts.intermediate, routed, wanted)
         if experts.shared:
-            self._mlp(place, "moe", experts.shared, self.tokens, wanted, "shared")
+            self._mlp(_Spot("moe", place, "", "shared"), experts.shared, self.tokens, wanted)
         if experts.shared_gate:
-            self.wanted |= self._linear("moe", place, "shared_gate", hidden, 1, self.tokens, wanted)
+            self.wanted |= self._linear(_Spot("moe", place, "shared_gate"), (self.tokens, hidden, 1), wanted)
 
     def head(self, rows: int) -> None:
         """Add the output layer."""
         wanted = self.wanted or self._norm_trained(OUTSIDE)
-        self._linear("lm_head", OUTSIDE, "head", self.decoder.hidden, self.decoder.vocabulary, rows, wanted)
+        self._linear(_Spot("lm_head", OUTSIDE, "head"), (rows, self.decoder.hidden, self.decoder.vocabulary), wanted)
 
-    def _mlp(self, place: int, part: str, width: int, rows: int, wanted: bool, scope: str) -> None:
+    def _mlp(self, spot: _Spot, width: int, rows: int, wanted: bool) -> None:
         hidden = self.decoder.hidden
-        inner = self._linear(part, place, "up", hidden, width, rows, wanted, scope)
+        inner = self._linear(spot._replace(role="up"), (rows, hidden, width), wanted)
         if self.decoder.gated:
-            inner |= self._linear(part, place, "gate", hidden, width, rows, wanted, scope)
-        self.wanted |= self._linear(part, place, "down", width, hidden, rows, inner, scope)
+            inner |= self._linear(spot._replace(role="gate"), (rows, hidden, width), wanted)
+        self.wanted |= self._linear(spot._replace(role="down"), (rows, width, hidden), inner)
 
-    def _linear(
-        self, part: str, place: int, role: str, inputs: int, outputs: int, rows: int, wanted: bool, scope: str = ""
-    ) -> bool:
-        """Add a linear layer with its adapters; tell whether its result wants a gradient."""
-        trained, rank = self._trained(place, role, scope)
-        self._add(part, place, role, 2 * rows * inputs * outputs, wanted + trained)
+    def _linear(self, spot: _Spot, sizes: tuple[int, int, int], wanted: bool) -> bool:
+        """Add a linear layer with its adapters; tell whether its result wants a gradient.
+
+        Args:
+            spot: Which one.
+            sizes: Rows, inputs and outputs.
+            wanted: Whether its input wants a gradient.
+        """
+        rows, inputs, outputs = sizes
+        trained, rank = self._trained(spot)
+        self._add(spot.part, spot.layer, spot.role, 2 * rows * inputs * outputs, wanted + trained)
         if rank:
-            self._add(part, place, f"{role}.lora_A", 2 * rows * inputs * rank, wanted + 1)
-            self._add(part, place, f"{role}.lora_B", 2 * rows * rank * outputs, 2)
-        return wanted or trained or bool(rank) or self._bias_trained(place, role, scope)
+            self._add(spot.part, spot.layer, f"{spot.role}.lora_A", 2 * rows * inputs * rank, wanted + 1)
+            self._add(spot.part, spot.layer, f"{spot.role}.lora_B", 2 * rows * rank * outputs, 2)
+        return wanted or trained or bool(rank) or self._bias_trained(spot)
 
     def _add(self, part: str, place: int, name: str, flops: int, gradients: int, pairwise: bool = False) -> None:
         self.products.append(Product(part, place, name, flops, gradients, pairwise))
 
-    def _trained(self, place: int, role: str, scope: str) -> tuple[bool, int]:
+    def _trained(self, spot: _Spot) -> tuple[bool, int]:
         """Tell whether a matrix is trained, and the rank of the adapters beside it."""
         if not self.decoder.weights:
             return True, 0
-        found = [weight for weight in self.decoder.weights if place in weight.layers and _is(weight.name, role, scope)]
+        place = spot.layer
+        found = [weight for weight in self.decoder.weights if place in weight.layers and _is(weight.name, spot)]
         rank = sum(weight.shape[0] for weight in found if ".lora_A." in weight.name)
         bare = [weight for weight in found if ".lora_" not in weight.name and not weight.name.endswith("bias")]
-        if not bare and role == "head":  # tied to the embedding
+        if not bare and spot.role == "head":  # tied to the embedding
             bare = [weight for weight in self.decoder.weights if "embed" in weight.name or ".wte." in weight.name]
         return any(place in weight.trained for weight in bare), rank
 
-    def _bias_trained(self, place: int, role: str, scope: str) -> bool:
+    def _bias_trained(self, spot: _Spot) -> bool:
         return any(
-            place in weight.trained and weight.name.endswith("bias") and _is(weight.name, role, scope)
+            spot.layer in weight.trained and weight.name.endswith("bias") and _is(weight.name, spot)
             for weight in self.decoder.weights
         )
 
@@ -228,8 +245,9 @@ class _Graph:
         )
 
 
-def _is(name: str, role: str, scope: str) -> bool:
+def _is(name: str, spot: _Spot) -> bool:
     """Tell whether a weight has a role, by the segments of its name; its scope tells like names apart."""
+    role, scope = spot.role, spot.scope
     segments = name.split(".")
     if not any(segment in ROLES[role] for segment in segments):
         return False

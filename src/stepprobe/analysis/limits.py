@@ -7,7 +7,7 @@ from typing import Literal
 
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.experiments import Limit
-from stepprobe.model.report import Table, Column
+from stepprobe.model.report import Column, Table
 
 Clock = Literal["device", "thread", "wall"]
 """Which time counts: between events on the card; CPU time of the calling thread; wall time."""
@@ -119,15 +119,23 @@ def ceiling_table(limits: Sequence[Limit], clock: Clock) -> Table:
             limit.kind,
             limit.size,
             limit.dtype if limit.kind == "matmul" else "",
-            rate_of(limit, "thread" if limit.kind == "dispatch" else clock),
-            {"matmul": "FLOP/s", "copy": "bytes/s", "dispatch": "operators/s"}[limit.kind],
+            rate_of(limit, "thread" if limit.kind == "dispatch" else clock) / 1e9,
+            {"matmul": "GFLOP/s", "copy": "GB/s", "dispatch": "operators/ns"}[limit.kind],
             spread_of(limit, "thread" if limit.kind == "dispatch" else clock),
             len(limit.wall_ns),
         )
         for limit in limits
         if limit.block is None and limit.wall_ns
     ]
-    titles = (("work", ""), ("size", "count"), ("dtype", ""), ("best", ""), ("unit", ""), ("spread", "1"), ("n", "count"))
+    titles = (
+        ("work", ""),
+        ("size", "count"),
+        ("dtype", ""),
+        ("best", ""),
+        ("unit", ""),
+        ("spread", "1"),
+        ("n", "count"),
+    )
     return Table(
         name="ceilings",
         title="What this machine can do at most, measured first",
@@ -158,7 +166,11 @@ class Floor:
 
 def floor(work: Work, ceilings: Mapping[str, Ceiling | None]) -> Floor:
     """Return the least time that some work takes: the longest of arithmetic, memory and dispatch."""
-    kinds = (("matmul", work.flops, "arithmetic"), ("copy", work.bytes, "memory"), ("dispatch", work.operators, "dispatch"))
+    kinds = (
+        ("matmul", work.flops, "arithmetic"),
+        ("copy", work.bytes, "memory"),
+        ("dispatch", work.operators, "dispatch"),
+    )
     found = [
         (amount / made.rate * 1e3, bound)
         for kind, amount, bound in kinds

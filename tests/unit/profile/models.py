@@ -7,7 +7,13 @@ from stepprobe.analysis.flops import micro_step
 from stepprobe.instruments.experiments.flop_counter import structure
 from stepprobe.model.experiments import Structure
 
-SIZES = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+SIZES = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
 MIXED = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 
 CONFIGS = {
@@ -55,12 +61,11 @@ def described(model):
 def decoder_of(model):
     """Return a model as its config and its weights describe it."""
     told = described(model)
-    return read_decoder(told.config, told.weights)
+    return read_decoder(told.config, told.weights, told.embedding_gradient)
 
 
 def products(model, rows, length, convention="square"):
     """Return the products of a micro-step of a model, by arithmetic alone."""
-    told = described(model)
-    decoder = read_decoder(told.config, told.weights)
+    decoder = decoder_of(model)
     assert decoder.not_read == ()
-    return micro_step(decoder, rows, length, convention, embedding_gradient=told.embedding_gradient)
+    return micro_step(decoder, rows, length, convention)

@@ -27,7 +27,8 @@ def test_arithmetic_is_the_counter_to_the_last_digit(name):
 
 @pytest.mark.parametrize("name", ["llama, shared keys", "qwen3-moe", "gemma2, every other window", "llama, tied head"])
 @pytest.mark.parametrize(
-    "frozen", [("embed",), ("embed", "layers.0."), ("mlp",), ("self_attn",), ("q_proj", "embed"), ("norm", "embed", "k_proj")]
+    "frozen",
+    [("embed",), ("embed", "layers.0."), ("mlp",), ("self_attn",), ("q_proj", "embed"), ("norm", "embed", "k_proj")],
 )
 def test_frozen_weights_cost_what_the_counter_says(name, frozen):
     model = make(name)

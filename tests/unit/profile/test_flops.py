@@ -79,8 +79,17 @@ def test_packed_documents_see_only_themselves():
 def test_windows_by_layer():
     kinds = ["sliding_attention", "full_attention", "chunked_attention", "sliding_attention"]
     config = {**QWEN3, "layer_types": kinds, "sliding_window": 16, "attention_chunk_size": 32}
-    by_layer = {product.layer: product.forward for product in micro_step(read_decoder(config), 1, 256) if product.name == "scores"}
-    wanted = [pairs(256, Layer("sliding", 16)), pairs(256), pairs(256, Layer("chunked", 32)), pairs(256, Layer("sliding", 16))]
+    by_layer = {
+        product.layer: product.forward
+        for product in micro_step(read_decoder(config), 1, 256)
+        if product.name == "scores"
+    }
+    wanted = [
+        pairs(256, Layer("sliding", 16)),
+        pairs(256),
+        pairs(256, Layer("chunked", 32)),
+        pairs(256, Layer("sliding", 16)),
+    ]
     assert [by_layer[layer] for layer in range(4)] == [2 * 4 * 32 * count for count in wanted]
 
 

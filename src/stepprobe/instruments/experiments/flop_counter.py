@@ -9,7 +9,7 @@ import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import Any
 
 from stepprobe.instruments.attach.kinds import kind_of
 
@@ -50,7 +50,7 @@ def count_flops(torch: Any, root: Any, rows: int, length: int) -> "dict[str, Any
     return line
 
 
-def structure(torch: Any, root: Any, attention: Optional[str] = None, autocast: str = "") -> "dict[str, Any]":
+def structure(torch: Any, root: Any, attention: str | None = None, autocast: str = "") -> "dict[str, Any]":
     """Return the line ``structure``: what the arithmetic of the user's model depends on.
 
     Args:
@@ -60,7 +60,7 @@ def structure(torch: Any, root: Any, attention: Optional[str] = None, autocast: 
         autocast: Element type of autocast in the step, if there is any.
     """
     model = unwrapped(torch, root)
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     asked = any(_asks_gradient(part) for part in model.modules())
     embeddings = [part for part in model.modules() if isinstance(part, torch.nn.Embedding)]
     trained = any(part.weight.requires_grad for part in embeddings)
@@ -187,7 +187,7 @@ def _formulas(torch: Any) -> "tuple[dict[Any, Callable[..., int]], set[str]]":
     def backward(grad: Any, query: Any, key: Any, value: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
         return 2 * int(flop_counter.sdpa_flop_count(query, key, value))  # without what is computed again
 
-    named = {
+    named: dict[str, Callable[..., int]] = {
         "_scaled_dot_product_flash_attention_for_cpu": forward,
         "_scaled_dot_product_flash_attention_for_cpu_backward": backward,
     }
@@ -264,7 +264,7 @@ def _weights(model: Any) -> "Iterator[dict[str, Any]]":
         yield {"name": pattern, "shape": list(shape), "layers": sorted(layers), "trained": sorted(trained)}
 
 
-def plain_name(name: str) -> Optional[str]:
+def plain_name(name: str) -> str | None:
     """Return a parameter's name without what PEFT puts around it; None for a weight that another one stands in for."""
     segments = name.split(".")
     if "original_module" in segments:

@@ -43,7 +43,7 @@ def measure_limits(torch: Any, device: Any, dtype: str, also: Sequence[str] = ()
 
 
 def burst(torch: Any, device: Any, dtype: str) -> "Callable[[int], dict[str, Any]]":
-    """Return a function that times one burst of matrix products and gives its ``limit`` line, for the number of a block.
+    """Return a function that times one burst of matrix products and gives its ``limit`` line, by number of block.
 
     On a machine that others use, too, a burst between two steps tells what the machine could do just then.
     """
@@ -155,16 +155,16 @@ class _Place:
         self, kind: str, size: int, dtype: str, work: int, times: "list[tuple[int, int, int | None]]"
     ) -> "dict[str, Any]":
         """Return the line of one size."""
-        wall, thread, device = zip(*times)
+        wall, thread, device = ([one[at] for one in times] for at in range(3))
         return {
             "type": "limit",
             "kind": kind,
             "size": size,
             "dtype": dtype,
             "work": work,
-            "wall_ns": list(wall),
-            "thread_ns": list(thread),
-            "device_ns": None if device[0] is None else list(device),
+            "wall_ns": wall,
+            "thread_ns": thread,
+            "device_ns": None if device[0] is None else device,
         }
 
     def _repeat(self, work: Callable[[], None], deadline: float) -> "list[tuple[int, int, int | None]]":
