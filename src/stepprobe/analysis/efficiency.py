@@ -24,7 +24,7 @@ from stepprobe.analysis.limits import (
 )
 from stepprobe.analysis.model_flops import ModelFlops, model_flops
 from stepprobe.analysis.process import NS_PER_MS, Process
-from stepprobe.analysis.statistics import Blocks
+from stepprobe.analysis.statistics import Blocks, Mean
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.experiments import Counted, ExperimentRecord, Harness, Limit, Measured, Structure
 from stepprobe.model.report import Column, Table
@@ -145,15 +145,7 @@ def _utilisation(
         share = amount / (mean.value / 1e3 * peak.rate) if amount and peak and mean.value else None
         refused = share is not None and share > 1
         if share is not None and not refused:
-            figures[name] = Estimate(
-                value=share,
-                unit="1",
-                low=share * mean.value / mean.high if mean.high else None,
-                high=min(1.0, share * mean.value / mean.low) if mean.low else None,
-                n=mean.n,
-                method=f"{words}; over {CLOCKS[read.clock] if read.clock != 'device' else 'wall time'} of the step and "
-                "limit.matmul_flops",
-            )
+            figures[name] = _share(share, mean, f"{words}; over {_step_clock(read.clock)} and limit.matmul_flops")
         if refused:
             notes.append(_refusal(name, share or 0.0, counted))
         marked = " (headline)" if name == headline else ""
@@ -171,6 +163,24 @@ def _utilisation(
         caption=f"FLOPs: {read.model.source}. A share above 100 % is not shown: it cannot be.",
     )
     return figures, table
+
+
+def _share(share: float, mean: Mean, method: str) -> Estimate:
+    """Return a share of the ceiling; it is as sure as the time of the step."""
+    low, high = (mean.value / end if end else None for end in (mean.high, mean.low))
+    return Estimate(
+        value=share,
+        unit="1",
+        low=None if low is None else share * low,
+        high=None if high is None else min(1.0, share * high),
+        n=mean.n,
+        method=method,
+    )
+
+
+def _step_clock(clock: Clock) -> str:
+    """Return what of a step counts as its time: a card's work is over when the step is."""
+    return f"{CLOCKS['thread'] if clock == 'thread' else CLOCKS['wall']} of the step"
 
 
 def _refusal(name: str, share: float, counted: Mapping[str, float | None]) -> str:
