@@ -149,8 +149,8 @@ def test_what_is_written_before_the_first_measurement():
     from stepprobe.model.experiments import ExperimentRecord
 
     written = list(prelude(torch, make("llama"), [(1, 8), (1, 16), (1, 8)]))
-    read = [msgspec.convert(line, ExperimentRecord) for line in written]
-    kinds = [line["type"] for line in written]
+    read = [msgspec.convert({"type": kind, **line}, ExperimentRecord) for kind, line in written]
+    kinds = [kind for kind, _ in written]
     assert kinds == ["limit"] * (len(kinds) - 3) + ["structure", "counted", "counted"]
     assert {one.dtype for one in read[:-3]} == {"float32"}
     assert read[-1].length == 16

@@ -30,7 +30,7 @@ TEXT = 300
 
 
 def count_flops(torch: Any, root: Any, rows: int, length: int) -> "dict[str, Any]":
-    """Return the line ``counted`` for forward and backward of one micro-step; its ``failure`` where it cannot be.
+    """Return the fields of a line ``counted`` for forward and backward of one micro-step; its ``failure`` where it cannot be.
 
     Neither weights, gradients, buffers, hooks nor the generator of random numbers of ``root`` are touched.
 
@@ -40,7 +40,7 @@ def count_flops(torch: Any, root: Any, rows: int, length: int) -> "dict[str, Any
         rows: Sequences.
         length: Slots of each.
     """
-    line: dict[str, Any] = {"type": "counted", "rows": rows, "length": length, "flops": {}}
+    line: dict[str, Any] = {"rows": rows, "length": length, "flops": {}}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -51,7 +51,7 @@ def count_flops(torch: Any, root: Any, rows: int, length: int) -> "dict[str, Any
 
 
 def structure(torch: Any, root: Any, attention: str | None = None, autocast: str = "") -> "dict[str, Any]":
-    """Return the line ``structure``: what the arithmetic of the user's model depends on.
+    """Return the fields of the line ``structure``: what the arithmetic of the user's model depends on.
 
     Args:
         torch: The user's torch.
@@ -65,7 +65,6 @@ def structure(torch: Any, root: Any, attention: str | None = None, autocast: str
     embeddings = [part for part in model.modules() if isinstance(part, torch.nn.Embedding)]
     trained = any(part.weight.requires_grad for part in embeddings)
     return {
-        "type": "structure",
         "config": config.to_dict() if hasattr(config, "to_dict") else {},
         "weights": list(_weights(model)),
         "embedding_gradient": asked or trained or not embeddings,

@@ -23,7 +23,7 @@ HELD = 8
 
 
 def measure_limits(torch: Any, device: Any, dtype: str, also: Sequence[str] = ()) -> "Iterator[dict[str, Any]]":
-    """Yield lines ``limit``; about two seconds.
+    """Yield the fields of lines ``limit``; about two seconds.
 
     Args:
         torch: The user's torch.
@@ -43,7 +43,7 @@ def measure_limits(torch: Any, device: Any, dtype: str, also: Sequence[str] = ()
 
 
 def burst(torch: Any, device: Any, dtype: str) -> "Callable[[int], dict[str, Any]]":
-    """Return a function that times one burst of matrix products and gives its ``limit`` line, by number of block.
+    """Return a function that times one burst of matrix products and gives a ``limit`` line, by number of block.
 
     On a machine that others use, too, a burst between two steps tells what the machine could do just then.
     """
@@ -157,7 +157,6 @@ class _Place:
         """Return the line of one size."""
         wall, thread, device = ([one[at] for one in times] for at in range(3))
         return {
-            "type": "limit",
             "kind": kind,
             "size": size,
             "dtype": dtype,

@@ -9,8 +9,8 @@ from stepprobe.instruments.experiments.limits import measure_limits
 
 def prelude(
     torch: Any, root: Any, shapes: "Iterable[tuple[int, int]]", attention: "str | None" = None, autocast: str = ""
-) -> "Iterator[dict[str, Any]]":
-    """Yield the lines ``limit``, ``structure`` and, for each shape, ``counted``.
+) -> "Iterator[tuple[str, dict[str, Any]]]":
+    """Yield kind and fields of the lines ``limit``, ``structure`` and, for each shape, ``counted``.
 
     Args:
         torch: The user's torch.
@@ -23,7 +23,8 @@ def prelude(
     weight = next(iter(root.parameters()), None)
     device = "cpu" if weight is None else weight.device
     dtype = "float32" if weight is None else str(weight.dtype).rpartition(".")[2]
-    yield from measure_limits(torch, device, dtype, (autocast,) if autocast else ())
-    yield structure(torch, root, attention, autocast)
+    for line in measure_limits(torch, device, dtype, (autocast,) if autocast else ()):
+        yield "limit", line
+    yield "structure", structure(torch, root, attention, autocast)
     for rows, length in dict.fromkeys(shapes):
-        yield count_flops(torch, root, rows, length)
+        yield "counted", count_flops(torch, root, rows, length)
