@@ -160,11 +160,13 @@ def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
     if now.on_cpu:
         micro = now.fit.time(now.batches.work)[0] / now.batches.work.batches
         said = micro * now.seen.answers.harness.micro_steps
-        booked = now.step.compute.value
-        if booked and abs(said / booked - 1) > OFF:
+        on_thread = now.seen.answers.clock == "thread"
+        booked = now.step.compute.value - (now.off_cpu(*COMPUTE) if on_thread else 0.0)
+        if booked > 0 and abs(said / booked - 1) > OFF:
             yield (
-                f"the fit gives {said:,.3g} ms of forward and backward a step, the ledger booked {booked:,.3g} ms: "
-                "forecasts take the ratio from the fit and the ms from the ledger"
+                f"the fit gives {said:,.3g} ms of forward and backward a step, the ledger booked {booked:,.3g} ms"
+                f"{' of CPU time' if on_thread else ''}: forecasts take the ratio from the fit and the ms from the "
+                "ledger, and one of the two saw another step"
             )
     if now.seen.job and len(now.seen.job.ranks) > 1:
         yield "forecasts are those of one rank; which rank of a step is the slowest after a change is not forecast"
