@@ -133,6 +133,35 @@ def test_removing_a_wait_gives_back_the_shorter_of_the_two():
     assert 1.8 - 1e-9 <= found.low < found.high
 
 
+def on_a_card(batches, accounts, terms):
+    """A run on a card whose events say what the planted terms do; the host books what ``accounts`` say."""
+    planted = FakeExperiments(terms, device="cuda", batches=batches)
+    for block in range(9):
+        for rows, length in ((1, 128), (8, 128), (1, 1024)):
+            ms = cost_ms(rows, length, terms)
+            planted.measured("scaling", block, rows, length, ms, device_ns=round(ms * 1e6))
+    process = FakeProcess(**{**METHODS, "device": "cuda"})
+    process.steps(60, accounts, {"slots": 1, "real": 1}).end()
+    return profile.derive(evidence(planted.end(), process)).figures
+
+
+def test_a_card_that_is_always_busy_gives_its_padding_back():
+    """The host runs ahead and is held in its launches: the ledger books the card's time as forward and backward."""
+    batches = [[512, 64, 64, 64], [256, 32, 32, 32]] * 20
+    terms = (4.0, 0.05, 0.0)
+    device = sum(cost_ms(4, max(batch), terms) for batch in batches) / len(batches)
+    found = on_a_card(batches, {"forward.other": device / 3, "backward.other": device * 2 / 3, "optimizer": 1.0}, terms)
+    real = sum(4.0 + 0.05 * sum(batch) for batch in batches) / len(batches)
+    assert found["step.wall"].value - found["forecast.padding_free"].value == pytest.approx(device - real, rel=0.01)
+
+
+def test_a_host_that_launches_too_slowly_gains_nothing_from_less_padding():
+    batches = [[512, 64, 64, 64], [256, 32, 32, 32]] * 20
+    terms = (4.0, 0.005, 0.0)
+    found = on_a_card(batches, {"forward.other": 20.0, "backward.other": 40.0, "optimizer": 10.0}, terms)
+    assert found["forecast.padding_free"].value == pytest.approx(found["step.wall"].value)
+
+
 def truth_of_bucketing(batches, terms, seed):
     """Group the same rows by length, fifty batches at a time, and add up what each batch costs."""
     rows = [tokens for batch in batches for tokens in batch]

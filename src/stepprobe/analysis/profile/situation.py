@@ -128,6 +128,7 @@ def _step(seen: Seen, fit: Fit, found: Batches | None) -> Step:
         waits=0.0 if device is None else process.account(*WAITING).value,
         device=device,
         n=process.measured,
+        launches=fit.part(work, 0) * times,
     )
 
 
