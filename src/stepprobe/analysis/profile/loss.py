@@ -33,11 +33,6 @@ class Chunk:
     differs: str
     """What is not equal to the loss at once; empty where all is."""
 
-    @property
-    def usable(self) -> bool:
-        """Whether it computes the same thing at a price."""
-        return not self.differs and self.time.value <= SLOW
-
 
 @dataclass(frozen=True)
 class LossCost:
@@ -62,7 +57,7 @@ class LossCost:
     @property
     def best(self) -> Chunk | None:
         """The chunk with the fewest bytes that is nearly as fast as any; None: the loss at once is best."""
-        usable = [one for one in self.chunks if one.usable]
+        usable = [one for one in self.chunks if not one.differs]
         fastest = min((one.time.value for one in usable), default=1.0)
         near = [one for one in usable if one.time.value <= min(1.0, fastest) * (1 + OVERHEAD)]
         return min(near, key=lambda one: (one.bytes if one.bytes is not None else one.rows, one.rows), default=None)
