@@ -98,7 +98,7 @@ class FakeHarness:
         beyond: (length, part): steps longer than that are dearer by this part, which no fit of a, b and c can know.
         capacity: Bytes above which a step runs out of memory; None for no end of it.
         bytes_per_token: What a token of a step takes.
-        out_of_memory: What is raised then.
+        out_of_memory: What is raised then; ``FakeOutOfMemory`` if None.
         shortest, longest: Lengths that are not refused by ``batch``.
         faults: (rows, length) -> exception that the step raises there.
         not_finite: Lengths from which the loss is no number.
@@ -107,11 +107,12 @@ class FakeHarness:
     """
 
     def __init__(self, *, fixed=6e6, per_token=24e3, per_token_length=40.0, noise=0.0, drift=0.0, beyond=None,
-                 capacity=None, bytes_per_token=1000, out_of_memory=FakeOutOfMemory("out of memory"), shortest=1,
+                 capacity=None, bytes_per_token=1000, out_of_memory=None, shortest=1,
                  longest=1 << 20, faults=None, not_finite=math.inf, first_ns=0.0, seed=0):  # fmt: skip
         self.fixed, self.per_token, self.per_token_length = fixed, per_token, per_token_length
         self.noise, self.drift, self.beyond = noise, drift, beyond
-        self.capacity, self.bytes_per_token, self.out_of_memory = capacity, bytes_per_token, out_of_memory
+        self.capacity, self.bytes_per_token = capacity, bytes_per_token
+        self.out_of_memory = out_of_memory or FakeOutOfMemory("out of memory")
         self.shortest, self.longest, self.faults = shortest, longest, faults or {}
         self.not_finite, self.first_ns = not_finite, first_ns
         self.clocks = FakeClocks()
