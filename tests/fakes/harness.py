@@ -10,6 +10,8 @@ import random
 import zlib
 from types import SimpleNamespace
 
+from stepprobe.instruments.experiments.timing import Stopwatch
+
 
 class FakeClocks:
     """The clocks of one process, in ns; they move when a step spends time."""
@@ -85,6 +87,18 @@ class FakeLoss(float):
     def item(self):
         return float(self)
 
+    def float(self):
+        return self
+
+    def norm(self):
+        return abs(self)
+
+    def detach_(self):
+        return self
+
+    def zero_(self):
+        return self
+
 
 class FakeHarness:
     """A micro-step that takes ``a + b·B·L + c·B·L²`` ns, times what is planted.
@@ -155,6 +169,43 @@ class FakeHarness:
 
     def trainable_modules(self):
         return [self.module]
+
+
+class FakeMemory:
+    """Memory that holds what the harness's steps take, of as much as a test says."""
+
+    def __init__(self, harness, free=None):
+        self.harness = harness
+        self.free = free
+        self.released = 0
+
+    def peak_of(self, call, *, warming):
+        result = call()
+        return result, self.harness.bytes(*self.harness.steps[-1]) if warming else None
+
+    def free_bytes(self):
+        return self.free
+
+    def release(self):
+        self.released += 1
+
+
+class FakeMachine:
+    """A machine as quiet as a test says, on the clocks of a harness."""
+
+    kind = "cpu"
+    warm_ups = 1
+
+    def __init__(self, harness, torch, *, free=None, refused=""):
+        self.stopwatch = Stopwatch(torch, "cpu", harness.clocks)
+        self.memory = FakeMemory(harness, free)
+        self.refused = refused
+
+    def quiet(self, *, anyway):
+        return {**QUIET, "refused": "" if anyway else self.refused, "anyway": anyway}
+
+    def steady_ns(self, reading):
+        return reading.thread_ns
 
 
 class ListJournal:

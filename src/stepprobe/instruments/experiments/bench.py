@@ -23,6 +23,9 @@ MOST = 15
 """More are taken up to here where they are cheap."""
 CHEAP = 0.25
 """Part of an experiment's time that blocks beyond ``BLOCKS`` may take."""
+LEAD_INS = 1
+"""Steps of the same shape just before each timed one. Without it a step pays for the shape before it: caches are cold,
+and memory that a smaller step gave back to the kernel is faulted in again (``python bench/lead_in.py``)."""
 SECOND_PILOT = 0.01
 """A pilot is repeated where it took less than this part of the whole time."""
 _TEXT = 300
@@ -109,13 +112,13 @@ class Bench:
         """Warm a case up and return what it takes; None, and a line that says why, where it cannot be run."""
         first = self._attempt(case, warming=True)
         for _ in range(self.machine.warm_ups - 1):
-            first = first and self._attempt(case, warming=False) and first
-        timed = first and self._attempt(case, warming=False)
+            first = first and self._attempt(case) and first
+        timed = first and self._attempt(case)
         if not first or not timed:
             return None
         steady, wall = self.machine.steady_ns(timed.reading), timed.reading.wall_ns / 1e9
         if wall < SECOND_PILOT * self.plan.seconds:
-            again = self._attempt(case, warming=False)
+            again = self._attempt(case)
             if not again:
                 return None
             steady = min(steady, self.machine.steady_ns(again.reading))
@@ -144,7 +147,7 @@ class Bench:
         while done and min(done.values()) < wished:
             with _no_collection():
                 for case in self._shuffled(done):
-                    repetition = self._attempt(case, warming=False)
+                    repetition = self._attempt(case, lead_in=True) and self._attempt(case)
                     if repetition:
                         self._write(case, block, repetition)
                         done[case] += 1
@@ -160,16 +163,16 @@ class Bench:
 
     def cost_s(self, cases: Sequence[Case]) -> float:
         """Return the seconds of one block, by the pilots."""
-        return sum(self.pilot_of(case).wall_s for case in cases)
+        return (1 + LEAD_INS) * sum(self.pilot_of(case).wall_s for case in cases)
 
     def _shuffled(self, cases: dict[Case, int]) -> list[Case]:
         order = list(cases)
         self._order.shuffle(order)
         return order
 
-    def _attempt(self, case: Case, *, warming: bool) -> Repetition | None:
+    def _attempt(self, case: Case, *, warming: bool = False, lead_in: bool = False) -> Repetition | None:
         try:
-            repetition = self._once(case, warming=warming)
+            repetition = self._once(case, warming=warming, timed=not (warming or lead_in))
         except Exception as error:  # whatever a user's step raises at a shape that it never saw
             memory = ran_out(error, self.torch)
             text = f"{type(error).__name__}: {error}"[:_TEXT]
@@ -183,7 +186,7 @@ class Bench:
         self.machine.memory.release()
         return None
 
-    def _once(self, case: Case, *, warming: bool) -> Repetition:
+    def _once(self, case: Case, *, warming: bool, timed: bool) -> Repetition:
         self.torch.manual_seed(self.plan.seed)  # variants draw the same; the journal's owner puts the state back
         self._without_gradients()
         case.enter()
@@ -194,7 +197,7 @@ class Bench:
                 lambda: stopwatch.timed(lambda: case.run(given)), warming=warming
             )
             loss = None if returned is None else float(returned)
-            gradient = None if case.gradient is None or warming else case.gradient(given)
+            gradient = case.gradient(given) if case.gradient is not None and timed else None
             return Repetition(reading, peak, loss, gradient, labelled_in(given))
         finally:
             case.leave()

@@ -9,7 +9,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from stepprobe.instruments.experiments.bench import Bench, Case
+from stepprobe.instruments.experiments.bench import Bench, Case, labelled_in
 from stepprobe.instruments.experiments.loss import IGNORED, model_with_loss, output_layer
 from stepprobe.instruments.experiments.plan import Point
 
@@ -96,7 +96,7 @@ class LabelledRows(Switch):
 def cases(bench: Bench, shape: Point) -> list[Case]:
     """Return the micro-step at a shape as it is, and with each remedy that can be switched in place."""
     root = bench.harness.root()
-    switches: list[Switch | None] = [checkpointing(root, bench.torch), labelled_rows(root, bench)]
+    switches: list[Switch | None] = [checkpointing(root, bench.torch), labelled_rows(root, bench, shape)]
     return [_step(bench, shape, None), *(_step(bench, shape, switch) for switch in switches if switch)]
 
 
@@ -126,11 +126,14 @@ def checkpointing(root: Any, torch: ModuleType) -> Switch | None:
     return Switch(CHECKPOINTING_ON, [*settings, *((config, "use_cache", False) for config in configs.values())])
 
 
-def labelled_rows(root: Any, bench: Bench) -> Switch | None:
+def labelled_rows(root: Any, bench: Bench, shape: Point) -> Switch | None:
     """Return the switch that leaves rows without a label out of output layer and loss; None where it cannot be.
 
-    It needs a Transformers model whose loss is the causal one.
+    It needs a Transformers model whose loss is the causal one, and at the shape a row without a label.
     """
+    rows, length = shape
+    if labelled_in(bench.harness.batch(rows, length)) in (None, rows * (length - 1)):
+        return None
     model, layer = model_with_loss(root), output_layer(root, bench.plan.vocabulary)
     if model is None or layer is None or not hasattr(type(model), "loss_function"):
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from stepprobe.instruments.experiments import points
-from stepprobe.instruments.experiments.bench import BLOCKS, FEWEST, Bench, Case, Pilot
+from stepprobe.instruments.experiments.bench import BLOCKS, FEWEST, LEAD_INS, Bench, Case, Pilot
 from stepprobe.instruments.experiments.memory import MARGIN
 from stepprobe.instruments.experiments.plan import Point
 from stepprobe.instruments.experiments.points import Design, Seen
@@ -130,7 +130,7 @@ class Scaling:
         return {point: float(pilot.steady_ns) for point in design.points if (pilot := self._known[point])}
 
     def _block_s(self, design: Design) -> float:
-        return sum(self._wall_s(point) for point in (*design.points, design.heldout))
+        return (1 + LEAD_INS) * sum(self._wall_s(point) for point in (*design.points, design.heldout))
 
     def _wall_s(self, point: Point) -> float:
         known = self._known.get(point)
