@@ -19,6 +19,9 @@ Unit = Literal[
     "MB/s",
     "layers",
     "pairs",
+    "FLOP",
+    "FLOP/s",
+    "bytes/s",
 ]
 """Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says else."""
 
