@@ -30,7 +30,7 @@ TEXT = 300
 
 
 def count_flops(torch: Any, root: Any, rows: int, length: int) -> "dict[str, Any]":
-    """Return the fields of a line ``counted`` for forward and backward of one micro-step; its ``failure`` where it cannot be.
+    """Return the fields of a line ``counted``: forward and backward of one micro-step, or a ``failure``.
 
     Neither weights, gradients, buffers, hooks nor the generator of random numbers of ``root`` are touched.
 
