@@ -34,8 +34,8 @@ class Scaling:
         times = {point: float(pilot.steady_ns) for point in chosen if (pilot := self._known[point])}
         found = points.condition(times)
         if found > points.WORST_CONDITION:
-            text = points.missing_shape(design, found, self._bench.plan)
-            self._bench.drop(self._case("scaling", design.points[2]), "refused", text)
+            wanted, text = points.missing_shape(design, found, self._bench.plan)
+            self._bench.drop(self._case("scaling", wanted), "refused", text)
         cases = [self._case("scaling", point) for point in chosen]
         heldout = self._heldout(design, chosen)
         beside = bursts(self._bench)
