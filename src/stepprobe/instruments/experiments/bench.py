@@ -90,8 +90,12 @@ class Bench:
         self.torch = torch
         self.journal = journal
         self._order = random.Random(plan.seed)
-        self._begun = machine.stopwatch.now_s()
         self._parameters = _parameters(harness)
+        self.begin()
+
+    def begin(self) -> None:
+        """Let the time of the plan begin now."""
+        self._begun = self.machine.stopwatch.now_s()
 
     def left_s(self) -> float:
         """Return the seconds of the plan that are left."""

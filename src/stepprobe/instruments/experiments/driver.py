@@ -48,6 +48,7 @@ def run_experiments(harness: Any, journal: Any, plan: Plan, torch: ModuleType, m
         return "no micro-batch was seen before, so no shape is known; name points, such as 1,128 8,128 1,1024"
     bench = Bench(harness, journal, plan, torch, machine)
     ceilings.write_first(bench, _counted_shapes(plan, seen))
+    bench.begin()
     design = Scaling(bench, seen or _named(plan), SCALING_SHARE * plan.seconds).measure()
     if seen is not None:
         _shapes(bench, design, seen)

@@ -160,7 +160,7 @@ class Scaling:
         if needed <= left:
             return True
         text = f"its warm-up alone should take {needed:.0f} s, and {max(0.0, left):.0f} s are left"
-        self._bench.drop(said_of, "time", f"{text}; a smaller point is taken")
+        self._bench.drop(said_of, "time", f"{text}; another point is tried")
         return False
 
     def _peaks(self) -> dict[Point, float]:
