@@ -104,6 +104,18 @@ def test_the_collector_rests_while_steps_are_timed_and_works_again():
     assert seen.count(False) > 0.8 * len(seen)
 
 
+def test_what_the_collector_knew_is_thawed_again_unless_the_user_froze_it():
+    assert gc.get_freeze_count() == 0
+    drive(FakeHarness())
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        drive(FakeHarness())
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+
+
 def test_every_repetition_draws_the_same():
     torch = FakeTorch()
     harness = FakeHarness()

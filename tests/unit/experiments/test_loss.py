@@ -246,7 +246,7 @@ def test_a_whole_run_on_a_real_model():
     model = tiny()
     journal, before = ListJournal(), state(model)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
-    plan = Plan(seconds=4, anyway=True, batches=((24, 10, 20), (24, 24, 24)), longest=256, vocabulary=VOCABULARY)
+    plan = Plan(seconds=120, anyway=True, batches=((24, 10, 20), (24, 24, 24)), longest=256, vocabulary=VOCABULARY)
     assert run_experiments(Harness(model), journal, plan, torch) == FINISHED
     decode_experiments("experiments", sealed([("harness", HEADER), *journal.lines]))
     asked = {(line["experiment"], line["variant"]) for line in journal.of("measured")}
@@ -265,7 +265,7 @@ def test_a_remedy_that_changes_the_loss_is_dropped(monkeypatch):
     plain = remedies.LabelledRows._loss
     monkeypatch.setattr(remedies.LabelledRows, "_loss", lambda self, *args, **more: 2 * plain(self, *args, **more))
     journal = ListJournal()
-    plan = Plan(seconds=4, anyway=True, batches=((24, 24, 24),), longest=256, vocabulary=VOCABULARY)
+    plan = Plan(seconds=120, anyway=True, batches=((24, 24, 24),), longest=256, vocabulary=VOCABULARY)
     run_experiments(Harness(tiny()), journal, plan, torch)
     (dropped,) = journal.of("dropped", variant=remedies.LABELLED_ROWS)
     assert "it is another step" in dropped["text"]

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from stepprobe.instruments.experiments import ceilings, loss, points, remedies, shapes
-from stepprobe.instruments.experiments.bench import FEWEST, Bench, Case
+from stepprobe.instruments.experiments.bench import FEWEST, Bench, Case, settled_objects
 from stepprobe.instruments.experiments.machine import Machine
 from stepprobe.instruments.experiments.memory import ran_out
 from stepprobe.instruments.experiments.plan import Plan, Point
@@ -49,10 +49,11 @@ def run_experiments(harness: Any, journal: Any, plan: Plan, torch: ModuleType, m
     bench = Bench(harness, journal, plan, torch, machine)
     ceilings.write_first(bench, _counted_shapes(plan, seen))
     bench.begin()
-    design = Scaling(bench, seen or _named(plan), SCALING_SHARE * plan.seconds).measure()
-    if seen is not None:
-        _shapes(bench, design, seen)
-        _usual(bench)
+    with settled_objects():
+        design = Scaling(bench, seen or _named(plan), SCALING_SHARE * plan.seconds).measure()
+        if seen is not None:
+            _shapes(bench, design, seen)
+            _usual(bench)
     return FINISHED
 
 
