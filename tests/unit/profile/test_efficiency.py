@@ -97,10 +97,13 @@ def test_more_than_the_ceiling_is_refused_with_the_mistake():
 def test_arithmetic_that_is_not_the_counter_is_set_aside():
     figures, _, notes = told(counted(SQUARE + 1))
     assert "equal to the last digit" in notes
-    assert "flops.per_step" not in figures  # one length gives no terms
+    assert figures["flops.per_step"] == 2 * (SQUARE + 1)  # at the very shape
+    elsewhere = job(shapes=(("2×128", 40),))
+    assert "flops.per_step" not in told(counted(SQUARE + 1), at=elsewhere)[0]  # one length gives no terms
     short = total(micro_step(read_decoder(QWEN3), 1, 64, "square")) + 64
-    figures, _, notes = told(counted(SQUARE + 512), counted(short, 1, 64))
-    assert figures["flops.per_step"] == 2 * (SQUARE + 512)
+    figures, _, notes = told(counted(SQUARE + 512), counted(short, 1, 64), at=elsewhere)
+    told_at_128 = total(micro_step(read_decoder(QWEN3), 2, 128, "square"))
+    assert figures["flops.per_step"] == 2 * (told_at_128 + 2 * 128)
     assert "mfu" not in figures
     assert figures["mfu.square"] > 0
 
@@ -113,9 +116,10 @@ def test_a_count_that_failed_is_said():
 
 def test_a_model_that_arithmetic_does_not_know_is_counted_alone():
     strange = structure(config={**QWEN3, "kv_lora_rank": 8})
-    figures, _, notes = efficiency([*lines()[:-1], strange, counted(), counted(SQUARE // 8, 1, 64)], job(), {})
+    figures, _, notes = efficiency([*lines()[:-1], strange, counted()], job(), {})
     assert "MLA" in " ".join(notes)
-    assert "flops.per_step" in figures
+    assert figures["flops.per_step"].value == 2 * SQUARE
+    assert "full square" in figures["flops.per_step"].method or "every key" in figures["flops.per_step"].method
 
 
 def test_shapes_of_the_run_are_weighted():

@@ -1,5 +1,7 @@
 """Arithmetic and counter agree to the last digit, and the counter leaves the user's model alone."""
 
+import logging
+
 import pytest
 
 from stepprobe.analysis.flops import total
@@ -126,6 +128,18 @@ def test_a_model_that_looks_at_its_values_is_refused_in_words():
     line = count_flops(torch, Looking(), 1, 4)
     assert line["flops"] == {}
     assert "DataDependent" in line["failure"]
+
+
+def test_a_count_that_fails_says_nothing_on_the_users_screen(caplog):
+    class Mismatched(Attending):
+        def forward(self, ids):
+            return self.embed(ids) * torch.ones(7)
+
+    logging.getLogger("torch._subclasses.fake_tensor").propagate = True
+    line = count_flops(torch, Mismatched(), 1, 4)
+    assert "broadcast" in line["failure"]
+    assert caplog.records == []
+    assert logging.root.manager.disable == 0
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
