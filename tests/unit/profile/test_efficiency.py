@@ -79,6 +79,14 @@ def test_checkpointing_is_in_hfu_alone():
     assert checkpointed["hfu"] > bare["hfu"]
 
 
+def test_more_than_the_bursts_is_refused():
+    quick = {"wall_ns": 30 * MS, "thread_ns": 30 * MS, "process_ns": 30 * MS}
+    step = Measured(experiment="scaling", block=0, rows=2, length=256, real=512, **quick)
+    figures, _, notes = told(counted(), step, limit(block=0))
+    assert "mfu.micro_step" not in figures
+    assert "mfu.micro_step would be 121%" in notes
+
+
 def test_more_than_the_ceiling_is_refused_with_the_mistake():
     figures, tables, notes = told(
         counted(), rate_ms=14.0
@@ -138,9 +146,15 @@ def test_bursts_beside_the_micro_steps_give_a_share_that_a_busy_machine_leaves_a
         times = {"wall_ns": round(900 * MS * slow), "thread_ns": round(60 * MS * slow), "process_ns": 60 * MS}
         return Measured(experiment="scaling", block=block, rows=2, length=256, real=512, **times)
 
-    beside = [line for block, slow in enumerate((1.0, 1.0, 1.0)) for line in (micro(block, slow), limit(block=block))]
-    figures, _, _ = told(counted(), *beside)
-    assert figures["mfu.micro_step"] == pytest.approx(REAL / 0.06 / 1e11)
+    def share(slow, dtype="float32"):
+        beside = [
+            line for block in range(3) for line in (micro(block, slow), limit(ms=10 * slow, block=block, dtype=dtype))
+        ]
+        return told(counted(), *beside)[0].get("mfu.micro_step")
+
+    assert share(1.0) == pytest.approx(REAL / 0.06 / 1e11)
+    assert share(1.5) == pytest.approx(share(1.0))  # the machine was slower for both
+    assert share(1.0, "bfloat16") is None  # bursts of another element type tell nothing
 
 
 def test_floors_stand_against_the_ledger_and_add_up_once():
