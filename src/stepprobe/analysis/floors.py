@@ -93,7 +93,8 @@ def floor_table(
         columns=tuple(Column(title=title, unit=unit) for title, unit in titles),
         rows=tuple(rows),
         caption="Floor: the longest of FLOPs over the product ceiling, bytes over the copy ceiling, operators times "
-        "the dispatch floor. Recoverable is a ceiling, not a promise. Accounts without a known floor are left out.",
+        "the dispatch floor. Recoverable is a ceiling, not a promise. Accounts without a known floor are left out. "
+        "Time that others take from the thread lies above the floors, too.",
     )
     notes = (f"faster than their floor, so the floor is not one there (caches): {', '.join(below)}",) if below else ()
     return figures, table, notes

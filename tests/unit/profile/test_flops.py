@@ -1,7 +1,10 @@
 """Model FLOPs by arithmetic: masks, conventions, what is not trained, what runs twice."""
 
+import json
+
 import pytest
 
+from stepprobe.analysis.cost import MODEL, choose
 from stepprobe.analysis.decoder import Layer, read_decoder
 from stepprobe.analysis.flops import hardware, micro_step, pairs, total
 from stepprobe.errors import EvidenceError
@@ -145,3 +148,14 @@ def test_a_config_without_a_size_is_refused(missing):
 def test_a_list_of_layers_of_another_length_is_refused():
     with pytest.raises(EvidenceError, match="layer_types"):
         read_decoder({**QWEN3, "layer_types": ["full_attention"]})
+
+
+def test_the_cost_of_a_batch_is_the_same_arithmetic():
+    cost = choose({MODEL: json.dumps(QWEN3).encode()})
+    square = total(micro_step(read_decoder(QWEN3), 2, 256, "square"))
+    assert cost.fixed == 0
+    assert cost.total(1, 2 * 256, 2 * 2 * 256 * 256) == square  # its square term holds half of the pairs
+    mixed = {**QWEN3, "num_experts": 64, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+    assert choose({MODEL: json.dumps(mixed).encode()}).linear < cost.linear
+    with pytest.raises(EvidenceError, match=f"{MODEL}.*hidden_size"):
+        choose({MODEL: b"{}"})
