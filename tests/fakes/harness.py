@@ -117,18 +117,20 @@ class FakeHarness:
         faults: (rows, length) -> exception that the step raises there.
         not_finite: Lengths from which the loss is no number.
         first_ns: What the first step of a shape costs on top: what a warm-up is for.
+        switching_ns: What a step costs on top behind one of another shape: what a lead-in is for.
         seed: Of the noise.
     """
 
     def __init__(self, *, fixed=6e6, per_token=24e3, per_token_length=40.0, noise=0.0, drift=0.0, beyond=None,
                  capacity=None, bytes_per_token=1000, out_of_memory=None, shortest=1,
-                 longest=1 << 20, faults=None, not_finite=math.inf, first_ns=0.0, seed=0):  # fmt: skip
+                 longest=1 << 20, faults=None, not_finite=math.inf, first_ns=0.0, switching_ns=0.0,
+                 seed=0):  # fmt: skip
         self.fixed, self.per_token, self.per_token_length = fixed, per_token, per_token_length
         self.noise, self.drift, self.beyond = noise, drift, beyond
         self.capacity, self.bytes_per_token = capacity, bytes_per_token
         self.out_of_memory = out_of_memory or FakeOutOfMemory("out of memory")
         self.shortest, self.longest, self.faults = shortest, longest, faults or {}
-        self.not_finite, self.first_ns = not_finite, first_ns
+        self.not_finite, self.first_ns, self.switching_ns = not_finite, first_ns, switching_ns
         self.clocks = FakeClocks()
         self.module = FakeModule()
         self.steps = []
@@ -159,7 +161,8 @@ class FakeHarness:
             raise self.out_of_memory
         cost = self.truth(rows, length) * math.exp(self._random.gauss(0, self.noise) if self.noise else 0)
         cost *= 1 + self.drift * len(self.steps) / 100
-        self.clocks.spend(cost + (self.first_ns if (rows, length) not in self.steps else 0))
+        cost += self.first_ns if (rows, length) not in self.steps else 0
+        self.clocks.spend(cost + (self.switching_ns if self.steps[-1:] != [(rows, length)] else 0))
         self.steps.append((rows, length))
         self.module.weight.grad = FakeLoss(1)
         return FakeLoss(math.nan if length >= self.not_finite else 2.5)

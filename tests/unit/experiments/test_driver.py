@@ -55,6 +55,12 @@ def test_a_run_measures_everything_and_the_planted_parts_come_out():
     assert shapes(journal.of("measured", experiment="remedy", variant="none")) == {(8, 128)}
 
 
+def test_no_line_pays_for_the_shape_before():
+    harness = FakeHarness(switching_ns=5e6)
+    lines = drive(harness).of("measured")
+    assert {line["wall_ns"] - round(harness.truth(line["rows"], line["length"])) for line in lines} == {0}
+
+
 def test_padding_is_measured_on_the_rows_of_the_run():
     journal = drive(FakeHarness())
     padded, plain = (journal.of("measured", experiment=name) for name in ("padded", "unpadded"))
