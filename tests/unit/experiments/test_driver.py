@@ -232,6 +232,21 @@ def test_memory_that_ends_in_the_middle_costs_one_point_and_no_line():
     assert sum(counts.values()) > 3 * bench.FEWEST  # what was measured at the lost point is still there
 
 
+def test_where_the_point_held_out_fails_later_a_smaller_one_is_held_out():
+    (first,) = shapes(drive(FakeHarness()).of("measured", experiment="heldout"))
+
+    class Later(FakeHarness):
+        def step(self, batch):
+            if len(self.steps) > 60:
+                self.faults = {first: FakeOutOfMemory("out of memory")}
+            return super().step(batch)
+
+    journal = drive(Later())
+    assert shapes(journal.of("dropped", experiment="heldout", reason="memory")) == {first}
+    smaller = [line for line in journal.of("measured", experiment="heldout") if line["rows"] < first[0]]
+    assert len(smaller) >= bench.FEWEST
+
+
 def test_a_model_of_one_length_is_refused_and_the_rest_is_measured():
     plan = Plan(seconds=60, batches=((128, 60, 100, 20),) * 3, longest=128)
     journal = drive(FakeHarness(shortest=128, longest=128), plan)
