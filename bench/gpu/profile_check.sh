@@ -53,10 +53,10 @@ CHECK
 
 if [ $cpu = yes ]; then
   job=("$root/examples/sft_trainer.py" --batch-size 2 --hidden 64 --layers 2 --max-length 64)
-  steps=12 trace_steps=2 grid=3
+  steps=24 seconds=60 trace_steps=2 grid=3
 else
   job=("$root/examples/sft_trainer.py" --gpu --batch-size 16 --hidden 1024 --layers 12 --max-length 512)
-  steps=60 trace_steps=3 grid=0
+  steps=60 seconds=110 trace_steps=3 grid=0
 fi
 summary=$out/summary.txt
 : >"$summary"
@@ -89,7 +89,7 @@ stepprobe=("$PYTHON" -m stepprobe)
 runs=$scratch/runs
 part run 100 0 "${stepprobe[@]}" run --json --out "$runs" -- "$PYTHON" "${job[@]}" --steps $steps
 if "${stepprobe[@]}" profile --help >/dev/null 2>&1; then
-  part profile 170 0 "${stepprobe[@]}" profile --json --anyway --out "$runs" -- "$PYTHON" "${job[@]}" --steps $steps
+  part profile 170 0 "${stepprobe[@]}" profile --json --anyway --time $seconds --out "$runs" -- "$PYTHON" "${job[@]}" --steps $steps
 else
   echo "profile: FAILED (this stepprobe has no such command)" | tee -a "$summary"
   failed=1

@@ -18,6 +18,11 @@ NOT_READ = {
     "altup_num_inputs": "layers that predict several streams",
     "hidden_size_per_layer_input": "embeddings for each layer",
     "cross_attention_layers": "layers that attend to an image",
+    "mamba_d_state": "state space layers",
+    "mamba_n_heads": "state space layers",
+    "state_size": "state space layers",
+    "ssm_cfg": "state space layers",
+    "conv_L_cache": "short convolutions",
     "is_encoder_decoder": "an encoder beside the decoder",
 }
 """Fields whose arithmetic is not written down here."""

@@ -20,7 +20,6 @@ from stepprobe.analysis.limits import (
     ceiling_table,
     clock_of,
     limit_figures,
-    rate_of,
 )
 from stepprobe.analysis.model_flops import ModelFlops, model_flops
 from stepprobe.analysis.process import NS_PER_MS, Process
@@ -203,26 +202,22 @@ def _refusal(name: str, share: float, counted: Mapping[str, float | None]) -> st
 
 def _micro_step(read: _Read, notes: list[str]) -> dict[str, Estimate]:
     """Return MFU of micro-steps against bursts of the same block: what it is worth on a machine that others use."""
-    bursts: dict[int, float] = {}
-    for limit in read.limits:
-        if limit.kind == "matmul" and limit.block is not None:
-            bursts[limit.block] = max(bursts.get(limit.block, 0.0), rate_of(limit, read.clock))
-    best = ceiling(read.limits, "matmul", read.clock, read.dtype)
+    bursts = [one for one in read.limits if one.block is not None and one.dtype == read.dtype]
+    peak = ceiling(bursts, "matmul", read.clock)
+    beside = {one.block for one in bursts}
     shares = []
-    for one in (one for one in read.measured if one.experiment == "scaling" and one.block in bursts):
+    for one in (one for one in read.measured if one.experiment == "scaling" and one.block in beside):
         flops = read.model.model(one.rows, one.length, "real") or read.model.model(one.rows, one.length, "square")
         spent = {"device": one.device_ns or one.wall_ns, "thread": one.thread_ns, "wall": one.wall_ns}[read.clock]
-        if flops and spent and best:
-            shares.append(
-                flops / (spent / NS_PER_MS / 1e3) / max(bursts[one.block], 0.0 if read.clock == "wall" else best.rate)
-            )
+        if flops and spent and peak:
+            shares.append(flops / (spent / NS_PER_MS / 1e3) / peak.rate)
     if not shares:
         return {}
     found = Blocks([1] * len(shares)).median(shares)
     if found.value > 1:
         notes.append(f"mfu.micro_step would be {found.value:.0%} and is refused: see the spread of the ceilings")
         return {}
-    words = f"median of micro-steps at the points of the fit against bursts beside them, {CLOCKS[read.clock]}"
+    words = f"median of micro-steps at the points of the fit against the best burst beside them, {CLOCKS[read.clock]}"
     return {
         "mfu.micro_step": Estimate(
             value=found.value, unit="1", low=found.low, high=found.high, n=len(shares), method=words

@@ -79,6 +79,14 @@ def test_checkpointing_is_in_hfu_alone():
     assert checkpointed["hfu"] > bare["hfu"]
 
 
+def test_more_than_the_bursts_is_refused():
+    quick = {"wall_ns": 30 * MS, "thread_ns": 30 * MS, "process_ns": 30 * MS}
+    step = Measured(experiment="scaling", block=0, rows=2, length=256, real=512, **quick)
+    figures, _, notes = told(counted(), step, limit(block=0))
+    assert "mfu.micro_step" not in figures
+    assert "mfu.micro_step would be 121%" in notes
+
+
 def test_more_than_the_ceiling_is_refused_with_the_mistake():
     figures, tables, notes = told(
         counted(), rate_ms=14.0
@@ -97,10 +105,13 @@ def test_more_than_the_ceiling_is_refused_with_the_mistake():
 def test_arithmetic_that_is_not_the_counter_is_set_aside():
     figures, _, notes = told(counted(SQUARE + 1))
     assert "equal to the last digit" in notes
-    assert "flops.per_step" not in figures  # one length gives no terms
+    assert figures["flops.per_step"] == 2 * (SQUARE + 1)  # at the very shape
+    elsewhere = job(shapes=(("2×128", 40),))
+    assert "flops.per_step" not in told(counted(SQUARE + 1), at=elsewhere)[0]  # one length gives no terms
     short = total(micro_step(read_decoder(QWEN3), 1, 64, "square")) + 64
-    figures, _, notes = told(counted(SQUARE + 512), counted(short, 1, 64))
-    assert figures["flops.per_step"] == 2 * (SQUARE + 512)
+    figures, _, notes = told(counted(SQUARE + 512), counted(short, 1, 64), at=elsewhere)
+    told_at_128 = total(micro_step(read_decoder(QWEN3), 2, 128, "square"))
+    assert figures["flops.per_step"] == 2 * (told_at_128 + 2 * 128)
     assert "mfu" not in figures
     assert figures["mfu.square"] > 0
 
@@ -113,9 +124,10 @@ def test_a_count_that_failed_is_said():
 
 def test_a_model_that_arithmetic_does_not_know_is_counted_alone():
     strange = structure(config={**QWEN3, "kv_lora_rank": 8})
-    figures, _, notes = efficiency([*lines()[:-1], strange, counted(), counted(SQUARE // 8, 1, 64)], job(), {})
+    figures, _, notes = efficiency([*lines()[:-1], strange, counted()], job(), {})
     assert "MLA" in " ".join(notes)
-    assert "flops.per_step" in figures
+    assert figures["flops.per_step"].value == 2 * SQUARE
+    assert "full square" in figures["flops.per_step"].method or "every key" in figures["flops.per_step"].method
 
 
 def test_shapes_of_the_run_are_weighted():
@@ -134,9 +146,15 @@ def test_bursts_beside_the_micro_steps_give_a_share_that_a_busy_machine_leaves_a
         times = {"wall_ns": round(900 * MS * slow), "thread_ns": round(60 * MS * slow), "process_ns": 60 * MS}
         return Measured(experiment="scaling", block=block, rows=2, length=256, real=512, **times)
 
-    beside = [line for block, slow in enumerate((1.0, 1.0, 1.0)) for line in (micro(block, slow), limit(block=block))]
-    figures, _, _ = told(counted(), *beside)
-    assert figures["mfu.micro_step"] == pytest.approx(REAL / 0.06 / 1e11)
+    def share(slow, dtype="float32"):
+        beside = [
+            line for block in range(3) for line in (micro(block, slow), limit(ms=10 * slow, block=block, dtype=dtype))
+        ]
+        return told(counted(), *beside)[0].get("mfu.micro_step")
+
+    assert share(1.0) == pytest.approx(REAL / 0.06 / 1e11)
+    assert share(1.5) == pytest.approx(share(1.0))  # the machine was slower for both
+    assert share(1.0, "bfloat16") is None  # bursts of another element type tell nothing
 
 
 def test_floors_stand_against_the_ledger_and_add_up_once():

@@ -1,5 +1,7 @@
 """Arithmetic and counter agree to the last digit, and the counter leaves the user's model alone."""
 
+import logging
+
 import pytest
 
 from stepprobe.analysis.flops import total
@@ -128,6 +130,18 @@ def test_a_model_that_looks_at_its_values_is_refused_in_words():
     assert "DataDependent" in line["failure"]
 
 
+def test_a_count_that_fails_says_nothing_on_the_users_screen(caplog):
+    class Mismatched(Attending):
+        def forward(self, ids):
+            return self.embed(ids) * torch.ones(7)
+
+    logging.getLogger("torch._subclasses.fake_tensor").propagate = True
+    line = count_flops(torch, Mismatched(), 1, 4)
+    assert "broadcast" in line["failure"]
+    assert caplog.records == []
+    assert logging.root.manager.disable == 0
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_wraps_the_model_is_taken_off():
     model = make("llama")
@@ -154,3 +168,27 @@ def test_what_is_written_before_the_first_measurement():
     assert kinds == ["limit"] * (len(kinds) - 3) + ["structure", "counted", "counted"]
     assert {one.dtype for one in read[:-3]} == {"float32"}
     assert read[-1].length == 16
+
+
+def losses(between):
+    """Train with dropout; ask in the middle."""
+    from stepprobe.instruments.experiments.prelude import prelude
+
+    model = make("gpt2").train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.manual_seed(1)
+    found = []
+    for step in range(4):
+        ids = torch.randint(0, 512, (2, 16))
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+        if between and step == 1:
+            assert list(prelude(torch, model, [(1, 8)], autocast="bfloat16"))
+    return found
+
+
+def test_training_goes_on_bit_equal_after_the_prelude():
+    assert losses(between=True) == losses(between=False)

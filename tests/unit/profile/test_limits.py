@@ -72,8 +72,12 @@ def test_the_table_leaves_bursts_out():
 
 def test_measuring_takes_two_seconds_and_no_random_number():
     torch = pytest.importorskip("torch")
-    from stepprobe.instruments.experiments.limits import SECONDS, burst, measure_limits
+    from stepprobe.instruments.experiments import limits
+    from stepprobe.instruments.experiments.limits import FEWEST, SECONDS, burst, measure_limits
 
+    late = limits._Place(torch, "cpu")
+    assert [len(line["wall_ns"]) for line in late.copy(time.monotonic() - 1)] == [FEWEST]
+    assert [line["size"] for line in late.products("float32", time.monotonic() - 1)] == [256]
     state = torch.get_rng_state()
     began = time.process_time()
     with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):

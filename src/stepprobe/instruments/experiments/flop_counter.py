@@ -6,6 +6,7 @@ it misses ``scaled_dot_product_attention`` on the CPU, and experts that are chos
 """
 
 import copy
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,12 +42,16 @@ def count_flops(torch: Any, root: Any, rows: int, length: int) -> "dict[str, Any
         length: Slots of each.
     """
     line: dict[str, Any] = {"rows": rows, "length": length, "flops": {}}
+    told = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # what tensors without values cannot do is told in the line, not on their screen
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             line.update(_counted(torch, unwrapped(torch, root), rows, length))
     except Exception as error:  # a model may do anything that tensors without values cannot
         line["failure"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:TEXT]
+    finally:
+        logging.disable(told)
     return line
 
 

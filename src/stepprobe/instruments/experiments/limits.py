@@ -4,7 +4,6 @@ Everything is made with a generator of random numbers of its own: the user's are
 because cards run faster, and cooler, on constants.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -106,9 +105,7 @@ class _Place:
         def copy() -> None:
             target.copy_(source)
 
-        times = self._repeat(copy, deadline)
-        if times:
-            yield self.line("copy", 4 * size, "float32", 8 * size, times)
+        yield self.line("copy", 4 * size, "float32", 8 * size, self._repeat(copy, deadline, needed=True))
 
     def products(self, dtype: str, deadline: float) -> "Iterator[dict[str, Any]]":
         """Time matrix products, from small to large, while there is time and memory."""
@@ -117,7 +114,8 @@ class _Place:
             if 3 * width * size * size > self._free_bytes() // HELD:
                 return
             count = 1 if self.kind == "cpu" else BURST["device"][1]
-            times = self._repeat(self.product(size, dtype, count), deadline)
+            needed = size == SIZES[self.kind][0]
+            times = self._repeat(self.product(size, dtype, count), deadline, needed=needed)
             if not times:
                 return
             yield self.line("matmul", size, dtype, 2 * size**3 * count, times)
@@ -168,13 +166,15 @@ class _Place:
             "device_ns": None if device[0] is None else device,
         }
 
-    def _repeat(self, work: Callable[[], None], deadline: float) -> "list[tuple[int, int, int | None]]":
-        """Time some work as often as there is time for; not at all where that is too seldom."""
+    def _repeat(
+        self, work: Callable[[], None], deadline: float, *, needed: bool
+    ) -> "list[tuple[int, int, int | None]]":
+        """Time some work as often as there is time for; where that is too seldom, not at all unless it is needed."""
         began = time.monotonic()
         work()
         if self.module is not None:
             self.module.synchronize()
-        if time.monotonic() + FEWEST * (time.monotonic() - began) > deadline:
+        if not needed and time.monotonic() + FEWEST * (time.monotonic() - began) > deadline:
             return []
         times = [self.time(work)]
         while len(times) < REPEATS and (len(times) < FEWEST or time.monotonic() < deadline):
@@ -190,6 +190,7 @@ class _Place:
         if asked is not None:
             return int(asked(self.device)[0])
         try:
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, ValueError):  # not told here
+            with open("/proc/meminfo", encoding="ascii") as lines:
+                return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+        except (OSError, ValueError, StopIteration):  # not told here
             return 1 << 30
