@@ -1,6 +1,7 @@
-"""Protocols of what is observed. Probes speak to these; who implements them is decided in ``session``."""
+"""Protocols of what is observed and of what is driven. Who implements them is decided in ``session`` and by adapters."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from stepprobe.model.evidence import Evidence
 
@@ -14,4 +15,37 @@ class Subject(Protocol):
         Raises:
             NotObserved: Nothing could be seen.
         """
+        ...
+
+
+class Harness(Protocol):
+    """The user's own micro-step (forward, loss, backward), to be driven at chosen shapes and never re-implemented.
+
+    An adapter makes one from what the script runs; a user may name one: ``--harness module:factory``, where
+    ``factory()`` returns an object with these members.
+    """
+
+    def batch(self, rows: int, length: int, real: Sequence[int] | None = None) -> Any:
+        """Return a batch of the run's own tokens.
+
+        Args:
+            rows: Sequences.
+            length: Slots of each row.
+            real: Tokens of each row that are no padding; None for no padding at all.
+
+        Raises:
+            ValueError: The batch cannot have this shape; why, for a person.
+        """
+        ...
+
+    def step(self, batch: Any) -> Any:
+        """Run forward, loss and backward of one micro-step as the script does; return the loss (a 0-d tensor)."""
+        ...
+
+    def root(self) -> Any:
+        """Return the module whose forward the micro-step calls."""
+        ...
+
+    def trainable_modules(self) -> Sequence[Any]:
+        """Return the modules whose parameters and buffers the micro-step may touch."""
         ...

@@ -8,7 +8,7 @@ integer nanoseconds; ``start_ns`` counts from the header's ``origin_unix_ns``.
 import re
 import zlib
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -109,6 +109,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag="end", tag_field="type"
     reason: str
 
 
+Line = TypeVar("Line")
+
 Record = Header | Facts | Step | Summary | Sites | Note | End
 
 _DECODER = msgspec.json.Decoder(Record)
@@ -139,8 +141,7 @@ def decode_process(name: str, data: bytes) -> ProcessRecords:
     Raises:
         EvidenceError: A finished line is damaged, or the file is of a newer schema.
     """
-    body, _, cut = data.rpartition(b"\n")
-    records = [_decode_line(name, number, line) for number, line in enumerate(body.split(b"\n"), 1) if line]
+    records, cut_bytes = decode_lines(name, data, _DECODER)
     if not records or not isinstance(records[0], Header):
         raise EvidenceError(f"{name}: has no header line; the process ended before it wrote one")
     if records[0].schema > RECORDS_SCHEMA:
@@ -148,15 +149,26 @@ def decode_process(name: str, data: bytes) -> ProcessRecords:
             f"{name}: written by a newer stepprobe (schema {records[0].schema}, this one reads up to "
             f"{RECORDS_SCHEMA}); upgrade stepprobe"
         )
-    return _collect(name, records[0], records[1:], len(cut))
+    return _collect(name, records[0], records[1:], cut_bytes)
 
 
-def _decode_line(name: str, number: int, line: bytes) -> Record:
+def decode_lines(name: str, data: bytes, decoder: "msgspec.json.Decoder[Line]") -> tuple[list[Line], int]:
+    """Decode sealed lines; return them and the bytes of a last line that was never finished.
+
+    Raises:
+        EvidenceError: A finished line is damaged or not of this schema.
+    """
+    body, _, cut = data.rpartition(b"\n")
+    lines = enumerate(body.split(b"\n"), 1)
+    return [_decode_line(name, number, line, decoder) for number, line in lines if line], len(cut)
+
+
+def _decode_line(name: str, number: int, line: bytes, decoder: "msgspec.json.Decoder[Line]") -> Line:
     match = _CRC.search(line)
     if match is None or int(match[1], 16) != zlib.crc32(line[: match.start()]):
         raise EvidenceError(f"{name}:{number}: damaged line (its checksum does not match); the evidence was changed")
     try:
-        return _DECODER.decode(line)
+        return decoder.decode(line)
     except msgspec.DecodeError as error:
         raise EvidenceError(f"{name}:{number}: not a record of this schema ({error})") from error
 
