@@ -12,7 +12,7 @@ import msgspec
 from stepprobe import probes, store
 from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
 from stepprobe.instruments.environment import environment
-from stepprobe.launch import command, script, stages
+from stepprobe.launch import command, masks, script, stages
 from stepprobe.model.estimate import exact
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.harness import Subject
@@ -41,6 +41,7 @@ def run(
     steps: int | None = None,
     warmup: str = "auto",
     output_to_stderr: bool = False,
+    foretell_masks: bool = True,
 ) -> Result:
     """Run a command under the ledger probe and report on it.
 
@@ -50,6 +51,7 @@ def run(
         steps: Measured steps after which the job is ended; None observes to its end.
         warmup: Steps to leave out, a number or ``auto``.
         output_to_stderr: Send the script's standard output to standard error.
+        foretell_masks: Spend a few seconds at the end on the attention masks of the job's first batches.
 
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
@@ -59,6 +61,8 @@ def run(
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
+    if foretell_masks and evidence.status == "finished":
+        masks.foretell(folder)
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
         if not problems:

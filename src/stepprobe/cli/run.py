@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=warmup, default="auto", metavar="N", help="leave out the first N steps (default: auto)"
     )
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
+    parser.add_argument("--no-masks", action="store_true", help="spend no seconds at the end on attention masks")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
 
 
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         warmup=arguments.warmup,
         output_to_stderr=arguments.json,
+        foretell_masks=not arguments.no_masks,
     )
     try:
         wanted = _tell(result, as_json=arguments.json)

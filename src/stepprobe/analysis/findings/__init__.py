@@ -20,7 +20,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
+def find(
+    process: Process, processes: Sequence[Process], wrong: Sequence[Finding] = (), more: Sequence[Finding] = ()
+) -> tuple[Finding, ...]:
     """Return all findings of a run, the most expensive first.
 
     A cost of which only the bounds are known is placed by its upper end: it may be the most expensive of all, and is to
@@ -29,11 +31,14 @@ def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
     Args:
         process: The process whose ledger is shown.
         processes: One process per rank, that one among them.
+        wrong: Findings about wrong results rather than time; they come first.
+        more: Findings that other evidence gives.
     """
     view = View(process, processes)
-    found = sorted(
-        (_largest_account_first(finding, process) for rule in RULES for finding in rule(view)),
-        key=lambda finding: (-_worst(finding.cost), finding.kind, finding.where),
+    ranked = [*more, *(finding for rule in RULES for finding in rule(view))]
+    found = list(wrong) + sorted(
+        (_largest_account_first(finding, process) for finding in ranked),
+        key=lambda finding: (finding.cost.unit != "ms", -_worst(finding.cost), finding.kind, finding.where),
     )
     return tuple(_with_overlaps(finding, found) for finding in found)
 

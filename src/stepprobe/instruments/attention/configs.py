@@ -100,6 +100,15 @@ def _from_cache(model: str, remote_code: bool) -> Config:
     return _from_file(Path(cached), remote_code)
 
 
+def read_raw(raw: dict[str, Any]) -> Config:
+    """Return the config of transformers' own that a JSON object describes.
+
+    Raises:
+        UsageError: transformers knows no such model or refuses its config.
+    """
+    return _built(raw, Path(), remote_code=False)
+
+
 def _built(raw: dict[str, Any], folder: Path, remote_code: bool) -> Config:
     from transformers import CONFIG_MAPPING, AutoConfig
 
