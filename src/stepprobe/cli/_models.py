@@ -16,7 +16,7 @@ KINDS = ("none", "ones", "right", "left", "packed", "packed-ones", "padding-free
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add MODEL and what its batch looks like."""
-    parser.add_argument("model", metavar="MODEL", help="a folder, a config.json, or a hub id in the local cache")
+    parser.add_argument("model", metavar="MODEL", help="a folder, a config.json, a cached hub id, or a run folder")
     parser.add_argument("--length", type=positive, default=4096, metavar="N", help="tokens of a row (default: 4096)")
     parser.add_argument("--batch-size", type=positive, default=2, metavar="N", help="rows of a batch (default: 2)")
     parser.add_argument("--padding", choices=KINDS, default="none", help="what the collator makes (default: none)")

@@ -25,19 +25,20 @@ def foretell(folder: Path, *, limit_s: float = LIMIT_S, command: Sequence[str] =
         command: That process, for tests.
     """
     try:
-        if any(folder.glob("batches-*.jsonl")) and (reason := _untold(folder, limit_s, command)):
-            (folder / UNTOLD).write_text(json.dumps({"reason": reason[:500]}))
+        if any(folder.glob("batches-*.jsonl")) and (told := _untold(folder, limit_s, command)):
+            reason, again = told
+            (folder / UNTOLD).write_text(json.dumps({"reason": reason[:500], "again": again}))
         for part in folder.glob("masks-*.part"):
             part.unlink()
     except OSError:
         return
 
 
-def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> str:
-    """Return why masks were not foretold; empty when they were."""
+def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> tuple[str, bool] | None:
+    """Return why masks were not foretold, and whether another try could do it; None when they were."""
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
-            return f"{package} is not installed where stepprobe is"
+            return f"{package} is not installed where stepprobe is", True
     command = command or (sys.executable, "-c", _FORETELL, str(folder))
     try:
         ended = subprocess.run(
@@ -45,13 +46,13 @@ def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> str:
             timeout=limit_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"it took longer than {limit_s:g} s"
+        return f"it took longer than {limit_s:g} s", True
     except KeyboardInterrupt:
-        return "it was interrupted"
+        return "it was interrupted", True
     except OSError as error:
-        return f"it could not be started: {error.strerror}"
+        return f"it could not be started: {error.strerror}", True
     said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-    return (said[-1] if said else f"its process ended with {ended.returncode}") if ended.returncode else ""
+    return (said[-1] if said else f"its process ended with {ended.returncode}", False) if ended.returncode else None
 
 
 def _environment() -> dict[str, str]:

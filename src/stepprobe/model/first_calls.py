@@ -84,7 +84,9 @@ def read_first_calls(files: Mapping[str, bytes]) -> tuple[KeptCall, ...]:
         models = {line.number: line for line in lines if isinstance(line, ModelLine)}
         calls = [line for line in lines if isinstance(line, CallLine) and line.model in models]
         first = len(kept) + 1
-        kept += [KeptCall(number=number, model=models[call.model], call=call) for number, call in enumerate(calls, first)]
+        kept += [
+            KeptCall(number=number, model=models[call.model], call=call) for number, call in enumerate(calls, first)
+        ]
     return tuple(kept)
 
 

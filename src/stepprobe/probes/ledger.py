@@ -50,7 +50,7 @@ def derive(evidence: Evidence) -> Report:
     masks = run_masks(evidence.files, job.main)
     findings = find(job.main, job.ranks, wrong=masks.wrong, more=masks.slow)
     broken = not all(one.ok for one in controls)
-    reason = _reason(evidence, job) or masks.reason
+    reason = "; ".join(filter(None, (masks.reason, _reason(evidence, job))))
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else "warn" if reason else "ok",

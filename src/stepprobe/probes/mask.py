@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.attention.answer import Answer, answer
 from stepprobe.analysis.attention.figures import mask_figures
+from stepprobe.analysis.attention.kernels import CARDS, card_of
 from stepprobe.analysis.attention.known import EXPECTED, known_capture
 from stepprobe.analysis.attention.report import mask_report, nothing
 from stepprobe.analysis.attention.twin import DOCUMENT, FUTURE
@@ -76,12 +77,10 @@ def assert_masks(model_or_config: object, batch: Mapping[str, object], *, card: 
 
 
 def _answer(evidence: Evidence) -> Answer:
-    card = evidence.options.get("card", "")
+    card = evidence.options.get("card") or card_of(evidence.options.get("device", ""))
     try:
         return answer(read_capture(evidence.files[CAPTURE]), card)
     except KeyError as error:
-        from stepprobe.analysis.attention.kernels import CARDS
-
         raise UsageError(f"unknown card {card!r}; there are: {', '.join(CARDS)}") from error
 
 

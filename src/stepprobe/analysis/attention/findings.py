@@ -159,8 +159,9 @@ def _lost(told: Answer) -> Iterator[Finding]:
         if view.mask is not None and not view.for_nothing and view.call.api == "sdpa":
             lost.setdefault(view.found, []).append(view)
     for found, views in lost.items():
-        kernel = views[0].choice(told.card).kernel
-        title = f"{len(views)} layers lose the fast path to a mask ({found}): {kernel} on {told.card.name}"
+        kernel = f"{views[0].choice(told.card).kernel} on {told.card.name}"
+        fused = f"{kernel} stays fused, but computes all pairs" if told.fast(views[0]) else kernel
+        title = f"{len(views)} layers lose the fast path to a mask ({found}): {fused}"
         yield _finding(told, "mask.lost", title, views, _advice(told, views), "mask.bytes")
 
 

@@ -1,6 +1,5 @@
 """The masks of a job that ran: what was foretold of its first batches, held against what its model was seen to do."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +9,7 @@ from stepprobe.analysis.attention.answer import Answer, answer
 from stepprobe.analysis.attention.assertions import assertions
 from stepprobe.analysis.attention.figures import mask_figures
 from stepprobe.analysis.attention.findings import mask_findings
-from stepprobe.analysis.attention.kernels import CARDS, DEFAULT
+from stepprobe.analysis.attention.kernels import DEFAULT, card_of
 from stepprobe.analysis.findings.view import View, scaled, up_to
 from stepprobe.analysis.process import Process
 from stepprobe.model.attention import Capture, read_capture
@@ -39,6 +38,14 @@ class RunMasks(msgspec.Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """Why the run needs a look; empty when no mask is wrong."""
         return f"attention masks are wrong: {self.wrong[0].title}" if self.wrong else ""
+
+
+class _Untold(msgspec.Struct, frozen=True):
+    """Why masks were not foretold."""
+
+    reason: str = "nobody asked, or the job did not end by itself"
+    again: bool = True
+    """Whether another try could do it."""
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -70,7 +77,8 @@ def run_masks(files: Mapping[str, bytes], process: Process) -> RunMasks:
         return RunMasks()
     judged = [told for one in kept if (told := _judge(one, files)) is not None]
     notes = list(_untold(files, kept, judged))
-    sure = [told for told in judged if not told.answer.unmeasured and not told.differs]
+    other = {told.kept.model.number for told in judged if told.differs}
+    sure = [told for told in judged if not told.answer.unmeasured and told.kept.model.number not in other]
     if not sure:
         return RunMasks(notes=tuple(notes))
     findings = [_priced(finding, process) for finding in _findings(sure)]
@@ -89,12 +97,6 @@ def _judge(one: KeptCall, files: Mapping[str, bytes]) -> _Told | None:
         return None
     capture = read_capture(content)
     return _Told(one, answer(capture, card_of(one.model.card) or DEFAULT), _difference(capture, one))
-
-
-def card_of(name: str) -> str:
-    """Return the card of our rules that a device's name means; empty where there is none."""
-    words = name.lower().replace("-", " ").split()
-    return next((card for card in CARDS if card in words), "")
 
 
 def _difference(capture: Capture, one: KeptCall) -> str:
@@ -124,16 +126,16 @@ def _calls(counts: Counter[tuple[bool, bool, str]]) -> str:
 def _untold(files: Mapping[str, bytes], kept: tuple[KeptCall, ...], judged: list[_Told]) -> Iterator[str]:
     """Yield why masks of kept batches are not told of."""
     if not judged:
-        reason = json.loads(files[UNTOLD]).get("reason", "") if UNTOLD in files else "the run did not end by itself"
-        yield f"attention masks were not foretold ({reason}); {_BY_HAND}"
-    for told in judged:
-        if told.differs:
+        told = msgspec.json.decode(files[UNTOLD], type=_Untold) if UNTOLD in files else _Untold()
+        yield f"attention masks were not foretold ({told.reason})" + (f"; {_BY_HAND}" if told.again else "")
+    for one in judged:
+        if one.differs:
             yield (
-                f"attention masks of batch {told.kept.number} are not told of: {told.differs}; the model does not "
+                f"attention masks of batch {one.kept.number} are not told of: {one.differs}; the model does not "
                 "attend as transformers' own class does"
             )
-        elif told.answer.unmeasured:
-            yield f"attention masks of batch {told.kept.number} were not measured: {told.answer.unmeasured}"
+        elif one.answer.unmeasured:
+            yield f"attention masks of batch {one.kept.number} were not measured: {one.answer.unmeasured}"
 
 
 def _reservations(sure: list[_Told]) -> Iterator[str]:
@@ -151,7 +153,9 @@ def _reservations(sure: list[_Told]) -> Iterator[str]:
 def _worst(sure: list[_Told]) -> Answer:
     """Return the answer with the most layers that are wrong, then slow."""
     answers = [told.answer for told in sure]
-    return max(answers, key=lambda one: (-sum(map(one.correct, one.views)), sum(view.mask is not None for view in one.views)))
+    return max(
+        answers, key=lambda one: (-sum(map(one.correct, one.views)), sum(view.mask is not None for view in one.views))
+    )
 
 
 def _findings(sure: list[_Told]) -> list[Finding]:
@@ -173,9 +177,7 @@ def _priced(finding: Finding, process: Process) -> Finding:
     attention = scaled(view.account(*ATTENTION), finding.share, "attention of these layers")
     cost = up_to(attention, "time in attention, projections among it; the part of the mask is not known")
     remedies = tuple(Remedy(action=one.action, predicted=cost) for one in finding.remedies)
-    return msgspec.structs.replace(
-        finding, cost=cost, share=view.share(cost), accounts=ATTENTION, remedies=remedies
-    )
+    return msgspec.structs.replace(finding, cost=cost, share=view.share(cost), accounts=ATTENTION, remedies=remedies)
 
 
 def _worth(finding: Finding, process: Process) -> bool:

@@ -2,11 +2,11 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stepprobe.errors import NotObserved, StepprobeError
+from stepprobe.errors import NotObserved, StepprobeError, UsageError
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_raw
 from stepprobe.instruments.attention.subject import Observed, Way
@@ -20,15 +20,36 @@ MOST = 2
 def main(folder: str) -> None:
     """Write a capture for each call of a run folder that is worth one; leave with a message where none can be made."""
     place = Path(folder)
-    files = {path.name: path.read_bytes() for path in place.glob("batches-*.jsonl")}
     try:
         with models.quiet():
-            for number, capture in foretell(worth(read_first_calls(files))):
+            for number, capture in foretell(worth(_kept(place))):
                 part = place / (FORETOLD.format(number=number) + ".part")
                 part.write_bytes(write_capture(capture))
                 part.rename(part.with_suffix(""))
     except StepprobeError as error:
         sys.exit(str(error))
+
+
+def of_folder(folder: Path) -> tuple[Capture, str]:
+    """Return the capture of the first batch of a run that is worth one, and what it trained on.
+
+    Raises:
+        UsageError: The run kept no batch.
+        NotObserved: Its masks cannot be foretold here.
+        EvidenceError: What it kept is damaged.
+    """
+    kept = worth(_kept(folder))
+    if not kept:
+        raise UsageError(
+            f"{folder} is a run that kept no batch of a transformers model; name a model, a config.json or a hub id"
+        )
+    for _, capture in foretell(kept[:1]):
+        return capture, kept[0].model.card
+    raise AssertionError("each kept call is foretold")
+
+
+def _kept(folder: Path) -> tuple[KeptCall, ...]:
+    return read_first_calls({path.name: path.read_bytes() for path in folder.glob("batches-*.jsonl")})
 
 
 def worth(kept: tuple[KeptCall, ...]) -> tuple[KeptCall, ...]:
@@ -43,28 +64,20 @@ def _shape(one: KeptCall) -> dict[str, Any]:
     return {name: [told.shape, told.rows, told.value] for name, told in one.call.arguments.items()}
 
 
-def foretell(kept: tuple[KeptCall, ...]) -> Any:
+def foretell(kept: tuple[KeptCall, ...]) -> Iterator[tuple[int, Capture]]:
     """Yield the capture of each call with its number.
 
     Raises:
-        NotObserved: The model's class is not to be had here as it was there.
+        NotObserved: The model's class is not to be had here as it was there, or what masks depend on was not kept.
     """
     if not kept:
         return
     model = kept[0].model
-    read = config_of(model)
-    observed = Observed(read, model.attention or None, way_of(model), dtype_of(kept[0]))
+    way = Way(compiled=model.compiled, checkpointing=model.checkpointing)
+    observed = Observed(config_of(model), model.attention or None, way, dtype_of(kept[0]))
+    said = ("The batch is one that the job passed, without its text.",)
     for one in kept:
-        yield one.number, capture_of(observed, one)
-
-
-def capture_of(observed: Observed, one: KeptCall) -> Capture:
-    """Return what the model does with a kept call.
-
-    Raises:
-        NotObserved: What the masks depend on was not kept.
-    """
-    return observed.capture("kept", inputs_of(one), ("The batch is one that the job passed, without its text.",))
+        yield one.number, observed.capture("kept", inputs_of(one), said)
 
 
 def config_of(model: ModelLine) -> Config:
@@ -85,11 +98,6 @@ def config_of(model: ModelLine) -> Config:
             f"the job ran with transformers {there} and stepprobe has {here}; install stepprobe where the job runs"
         )
     return read_raw(raw)
-
-
-def way_of(model: ModelLine) -> Way:
-    """Return how the job ran the model."""
-    return Way(compiled=model.compiled, checkpointing=model.checkpointing)
 
 
 def dtype_of(one: KeptCall) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -68,6 +69,8 @@ class Model:
         if asked.padding not in batches.KINDS:
             raise UsageError(f"unknown padding {asked.padding!r}; there are: {', '.join(batches.KINDS)}")
         version = need_transformers()
+        if (Path(asked.model) / "manifest.json").is_file():
+            return self._of_run()
         with models.quiet():
             read = read_config(asked.model, "remote-code" in asked.options)
             length, clamped = clamp(read.text, asked.length)
@@ -78,6 +81,15 @@ class Model:
                 read, asked.padding, batch | given, asked.attention, Way(compiled="compile" in asked.options), notes
             )
         return as_evidence(capture, asked.model, asked.card, asked.command)
+
+    def _of_run(self) -> Evidence:
+        """Return the capture of a batch that a run folder kept."""
+        from stepprobe.instruments.attention.in_run import of_folder
+
+        with models.quiet():
+            capture, device = of_folder(Path(self.question.model))
+        evidence = as_evidence(capture, self.question.model, self.question.card, self.question.command)
+        return msgspec.structs.replace(evidence, options={"device": device, **evidence.options})
 
 
 class Observed:
@@ -115,6 +127,8 @@ class Observed:
             notes: What has been said already.
         """
         batch = batches.describe(kind, inputs)
+        if batch.use_cache is None and getattr(self._read.text, "use_cache", None) is False:
+            batch = msgspec.structs.replace(batch, use_cache=False)
         seen = _watched(self._model, inputs, self._way.compiled)
         return Capture(
             model_type=str(getattr(self._read.config, "model_type", "")),
@@ -136,9 +150,7 @@ class Observed:
         kind = twin.small_kind(batch)
         key = (kind, given.get("use_cache"), "use_cache" in given)
         if key not in self._twins:
-            self._twins[key] = twin.observe_twin(
-                self._read.text, self._attention, kind, given, self._way.checkpointing
-            )
+            self._twins[key] = twin.observe_twin(self._read.text, self._attention, kind, given, self._way.checkpointing)
         return self._twins[key]
 
 
