@@ -61,8 +61,7 @@ def run(
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
-    if foretell_masks and evidence.status == "finished":
-        masks.foretell(folder)
+    masks.foretell(folder, asked=foretell_masks and evidence.status == "finished")
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
         if not problems:

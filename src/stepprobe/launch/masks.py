@@ -16,16 +16,17 @@ _PACKAGE = Path(__file__).parents[2]
 _FORETELL = "import sys; from stepprobe.instruments.attention.in_run import main; main(sys.argv[1])"
 
 
-def foretell(folder: Path, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> None:
+def foretell(folder: Path, *, asked: bool = True, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> None:
     """Add the masks of the kept batches to a run folder, or why there are none; never fail.
 
     Args:
         folder: A run folder that is not sealed yet.
+        asked: Whether anybody wants that; without, nothing is done.
         limit_s: Seconds after which the process that does it is ended.
         command: That process, for tests.
     """
     try:
-        if any(folder.glob("batches-*.jsonl")) and (told := _untold(folder, limit_s, command)):
+        if asked and any(folder.glob("batches-*.jsonl")) and (told := _untold(folder, limit_s, command)):
             reason, again = told
             (folder / UNTOLD).write_text(json.dumps({"reason": reason[:500], "again": again}))
         for part in folder.glob("masks-*.part"):
