@@ -92,7 +92,7 @@ def _odd_calls(told: Answer) -> Iterator[Finding]:
         view
         for view in told.views
         if view.call.api == "sdpa"
-        and ((view.call.is_causal and view.call.query[2] != view.call.key[2]) or view.call.mask_grad
+        and ((view.call.is_causal and view.call.query[2] != view.call.key[2])
              or (view.call.mask is not None and view.call.mask_dtype not in ("bool", view.call.dtype)))
     ]  # fmt: skip
     if odd:

@@ -23,6 +23,8 @@ class TwinLeak(msgspec.Struct, frozen=True, kw_only=True):
     padding: int = 0
     reach: int = 0
     """Farther back than windows and chunks allow through all layers."""
+    unheeded: int = 0
+    """The same, where no window or chunk of the real model hides anything at the length of its batch: no leak there."""
     reached: int = 0
     """Greatest distance at which a token moved a later logit."""
 

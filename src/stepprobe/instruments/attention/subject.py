@@ -150,7 +150,9 @@ class Observed:
         kind = twin.small_kind(batch)
         key = (kind, given.get("use_cache"), "use_cache" in given)
         if key not in self._twins:
-            self._twins[key] = twin.observe_twin(self._read.text, self._attention, kind, given, self._way.checkpointing)
+            self._twins[key] = twin.observe_twin(
+                self._read.text, self._attention, kind, given, self._way.checkpointing, type(self._model)
+            )
         return self._twins[key]
 
 
