@@ -2,8 +2,9 @@
 
     python bench/mask_sweep.py [--write docs/mask-sweep.md] [--length 4096] [--seconds 120] [--jobs 2] [TYPE ...]
 
-With TYPEs, ``--write`` puts their rows into the page that is there and leaves the others. Each type runs in a process of its own, forked from one that has imported everything. Two batches are asked: plain, and
-packed with ``position_ids``. The last lines count what was measured, what was explained, and what was neither.
+With TYPEs, ``--write`` puts their rows into the page that is there and leaves the others. Each type runs in a process
+of its own, forked from one that has imported everything. Two batches are asked: plain, and packed with
+``position_ids``. The last lines count what was measured, what was explained, and what was neither.
 """
 
 import argparse
@@ -215,7 +216,7 @@ def cell(told: dict) -> str:
     figures = told.get("figures", {})
     if told["verdict"] == "not measured":
         text = told["headline"].removeprefix("not measured: ").replace("|", "\\|").replace("\n", " ")
-        return f"not measured: {' '.join(text.split())[:110]}"
+        return f"not measured: {' '.join(text.split())[:110].strip()}"
     layers, fast = int(figures.get("mask.layers", 0)), int(figures.get("mask.layers_fast", 0))
     leaks = int(figures.get("mask.leak_pairs", 0)) or int(figures.get("twin.leak_pairs", 0))
     kinds = ", ".join(told.get("kinds", ()))

@@ -1,4 +1,4 @@
-"""When a job has ended: foretell the masks of its first batches, in a process of its own that may take a few seconds."""
+"""When a job has ended: foretell the masks of its first batches, in a process of its own with a limit of time."""
 
 import json
 import os

@@ -142,7 +142,7 @@ def _reservations(sure: list[_Told]) -> Iterator[str]:
     compared = sum(told.compared for told in sure)
     name = sure[0].kept.model.name
     yield (
-        f"attention masks were foretold from {len(sure)} of the first batches, by {name} of its config without weights; "
+        f"attention masks were foretold from {len(sure)} of the first batches, by {name} of its config, no weights; "
         + (f"in {compared} of them its calls of attention were counted, and were those" if compared
            else "its own calls of attention were not counted")
     )  # fmt: skip

@@ -81,6 +81,9 @@ def _create(read: Config, wanted: dict[str, Any]) -> Any:
         return AutoModelForCausalLM.from_config(config, trust_remote_code=True, **wanted)
     for auto in _autos():
         if type(config) in auto._model_mapping:
+            kind = auto._model_mapping[type(config)]
+            if getattr(kind, "config_class", None) is type(read.text):  # transformers 4 hands it the whole config
+                return kind._from_config(read.text, **wanted)
             return auto.from_config(config, **wanted)
     if type(read.text) in AutoModelForCausalLM._model_mapping:
         return AutoModelForCausalLM.from_config(read.text, **wanted)
