@@ -52,7 +52,8 @@ def leak(influence: Influence, model_type: str) -> TwinLeak:
     allowed = _paths(batch, influence.layers, model_type)
     wrong = moved & ~allowed & real[:, None]
     starts, _ = document_bounds(batch, 0, length)
-    future = wrong & (index[None] > index[:, None])
+    both_ways = all(layer.kind == "bidirectional" for layer in influence.layers if layer.attention)
+    future = wrong & (index[None] > index[:, None]) & (not both_ways or not influence.layers)
     padding = wrong & ~future & ~real[None]
     document = wrong & ~future & ~padding & (starts[:, None] != starts[None])
     distance = np.where(moved & real[:, None], index[:, None] - index[None], 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepprobe.errors import NotObserved, UsageError
-from stepprobe.instruments.attention.configs import Config
+from stepprobe.instruments.attention.configs import Config, of_type
 from stepprobe.model.attention import Slow
 
 _FAST_LINEAR = ("fla", "causal_conv1d")
@@ -46,7 +46,7 @@ def build(read: Config, attention: str | None, dtype: Any = None) -> Any:
     """
     import torch
 
-    wanted: dict[str, Any] = {"dtype": dtype or torch.bfloat16} | (
+    wanted: dict[str, Any] = of_type(dtype or torch.bfloat16) | (
         {"attn_implementation": attention} if attention else {}
     )
     try:

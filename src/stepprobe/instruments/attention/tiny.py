@@ -16,7 +16,7 @@ _SIZES: dict[str, Any] = dict(
     n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16,
     intermediate_size_mlp=48, global_head_dim=16, num_global_key_value_heads=1, vocab_size_per_layer_input=VOCABULARY,
     hidden_size_per_layer_input=8, sliding_window=WINDOW,
-    sliding_window_size=WINDOW, attention_chunk_size=CHUNK, num_kv_shared_layers=0,
+    sliding_window_size=WINDOW, emb_dim=32, attention_chunk_size=CHUNK, num_kv_shared_layers=0,
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, n_group=1,
     topk_group=1, q_lora_rank=16, kv_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
     first_k_dense_replace=1, pad_token_id=0, bos_token_id=1, eos_token_id=2, qk_head_dim=16, keep_window=4,

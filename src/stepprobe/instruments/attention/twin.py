@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stepprobe.instruments.attention.batches import describe, make
+from stepprobe.instruments.attention.configs import of_type
 from stepprobe.instruments.attention.dispatch import Stand, interfaces
 from stepprobe.instruments.attention.layers import declared_layers
 from stepprobe.instruments.attention.tiny import LENGTH, VOCABULARY, ways
@@ -141,7 +142,7 @@ def _tiny_model(text: Any, attention: str | None, kind: Any = None) -> tuple[Any
             wanted = {"attn_implementation": attention} if attention in ("eager", "sdpa") else {}
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(SEED)
-                model = _maker(config, kind)(config, dtype=torch.float32, **wanted)
+                model = _maker(config, kind)(config, **of_type(torch.float32), **wanted)
             _loop_over_experts(model)
             for module in model.modules():
                 if isinstance(module, torch.nn.Dropout):
