@@ -1,7 +1,7 @@
-"""Protocols of what is observed and of what is driven. Who implements them is decided in ``session`` and by adapters."""
+"""Protocols of what is observed and of what is driven. Who implements them is decided elsewhere."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from stepprobe.model.evidence import Evidence
 
@@ -25,7 +25,7 @@ class Harness(Protocol):
     ``factory()`` returns an object with these members.
     """
 
-    def batch(self, rows: int, length: int, real: Sequence[int] | None = None) -> Any:
+    def batch(self, rows: int, length: int, real: Sequence[int] | None = None) -> object:
         """Return a batch of the run's own tokens.
 
         Args:
@@ -38,14 +38,14 @@ class Harness(Protocol):
         """
         ...
 
-    def step(self, batch: Any) -> Any:
+    def step(self, batch: object) -> object:
         """Run forward, loss and backward of one micro-step as the script does; return the loss (a 0-d tensor)."""
         ...
 
-    def root(self) -> Any:
+    def root(self) -> object:
         """Return the module whose forward the micro-step calls."""
         ...
 
-    def trainable_modules(self) -> Sequence[Any]:
+    def trainable_modules(self) -> Sequence[object]:
         """Return the modules whose parameters and buffers the micro-step may touch."""
         ...
