@@ -2,8 +2,9 @@
 
     python bench/mask_sweep.py [--write docs/mask-sweep.md] [--length 4096] [--seconds 120] [--jobs 2] [TYPE ...]
 
-Each type runs in a process of its own, forked from one that has imported everything. Two batches are asked: plain, and
-packed with ``position_ids``. The last lines count what was measured, what was explained, and what was neither.
+With TYPEs, ``--write`` puts their rows into the page that is there and leaves the others. Each type runs in a process
+of its own, forked from one that has imported everything. Two batches are asked: plain, and packed with
+``position_ids``. The last lines count what was measured, what was explained, and what was neither.
 """
 
 import argparse
@@ -34,7 +35,10 @@ def main() -> int:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     names = arguments.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    rows = sorted(swept(names, arguments.length, arguments.seconds, arguments.jobs), key=lambda row: row["type"])
+    rows = list(swept(names, arguments.length, arguments.seconds, arguments.jobs))
+    if arguments.types and arguments.write and arguments.write.is_file():
+        rows += [row for row in read_back(arguments.write.read_text(encoding="utf-8")) if row["type"] not in names]
+    rows.sort(key=lambda row: row["type"])
     summary = summarise(rows)
     print("\n".join(summary))
     if arguments.write:
@@ -186,12 +190,33 @@ def table(rows: list[dict], summary: list[str], version: str, length: int) -> st
     )
 
 
+def read_back(page: str) -> Iterator[dict]:
+    """Yield the rows of a page as it was written."""
+    for line in page.splitlines():
+        parts = [part.strip() for part in line.strip("|").replace("\\|", "\0").split("|")]
+        if line.startswith("| ") and len(parts) == 1 + len(KINDS) and parts[0] != "type":
+            cells = dict(zip(KINDS, (part.replace("\0", "\\|") for part in parts[1:]), strict=True))
+            yield {
+                "type": parts[0],
+                **{
+                    kind: {
+                        "verdict": "not measured" if text.startswith("not measured") else text.partition(" · ")[0],
+                        "headline": text,
+                        "cell": text,
+                    }
+                    for kind, text in cells.items()
+                },
+            }
+
+
 def cell(told: dict) -> str:
     """Return a verdict with what stands behind it."""
+    if "cell" in told:
+        return told["cell"]
     figures = told.get("figures", {})
     if told["verdict"] == "not measured":
         text = told["headline"].removeprefix("not measured: ").replace("|", "\\|").replace("\n", " ")
-        return f"not measured: {' '.join(text.split())[:110]}"
+        return f"not measured: {' '.join(text.split())[:110].strip()}"
     layers, fast = int(figures.get("mask.layers", 0)), int(figures.get("mask.layers_fast", 0))
     leaks = int(figures.get("mask.leak_pairs", 0)) or int(figures.get("twin.leak_pairs", 0))
     kinds = ", ".join(told.get("kinds", ()))

@@ -3,7 +3,7 @@
 import json
 import math
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import msgspec
 from stepprobe import probes, store
 from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
 from stepprobe.instruments.environment import environment
-from stepprobe.launch import command, script, stages
+from stepprobe.launch import command, masks, script, stages
 from stepprobe.model.estimate import exact
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.harness import Subject
@@ -40,7 +40,7 @@ def run(
     out: Path,
     steps: int | None = None,
     warmup: str = "auto",
-    trace: bool = True,
+    leave_out: Collection[str] = (),
     output_to_stderr: bool = False,
 ) -> Result:
     """Run a command under the ledger probe and report on it.
@@ -50,17 +50,18 @@ def run(
         out: Folder of run folders.
         steps: Measured steps after which the job is ended; None observes to its end.
         warmup: Steps to leave out, a number or ``auto``.
-        trace: Take a trace of a few steps.
+        leave_out: ``trace``: of a few steps; ``masks``: a few seconds at the end for those of the job's first batches.
         output_to_stderr: Send the script's standard output to standard error.
 
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
     """
     command.check(argv)
-    planned = script.plan(argv, steps=steps, warmup=warmup, trace=trace)
+    planned = script.plan(argv, steps=steps, warmup=warmup, trace="trace" not in leave_out)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
+    masks.foretell(folder, asked="masks" not in leave_out and evidence.status == "finished")
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
         if store.read_manifest(folder).state == "sealed":

@@ -9,6 +9,7 @@ from typing import Any
 from stepprobe.instruments.attach import copies, tensors
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.patches import booked, same, swallowed
@@ -24,11 +25,12 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     observer.tell("torch")
     batches = Batches(observer, torch)
     hooks = ModuleHooks(observer, batches, torch)
+    hooks.first_calls = first = FirstCalls(observer, batches, torch)
     observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
     observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
     RootFinder(observer, hooks, torch).watch()
     _optimizers(observer, torch)
-    _functions(observer, hooks, torch)
+    _functions(observer, hooks, torch, first)
     tensors.watch(observer, torch)
     copies.watch(observer.patches, torch)
 
@@ -79,10 +81,10 @@ def _scaled(observer: Observer, step: Any) -> Any:
     return scaled
 
 
-def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> None:
+def _functions(observer: Observer, hooks: ModuleHooks, torch: ModuleType, first: FirstCalls) -> None:
     patches, functional = observer.patches, torch.nn.functional
     patches.replace(torch.autograd, "backward", hooks.backward)
-    attention, loss = hooks.part("attention"), hooks.part("loss")
+    attention, loss = hooks.part("attention", first.attended), hooks.part("loss")
     patches.replace(functional, "scaled_dot_product_attention", copies.scriptable(torch, attention))
     patches.replace(functional, "cross_entropy", copies.scriptable(torch, hooks.loss))
     patches.replace(functional, "linear_cross_entropy", copies.scriptable(torch, loss))

@@ -82,7 +82,7 @@ def _subject(
 ) -> "Dataset":
     if not arguments.data:
         raise UsageError(f"name a dataset, or - for standard input; see stepprobe {probe} --help")
-    _need_numpy()
+    need_numpy()
     from stepprobe.instruments.dataset import tokenizer
     from stepprobe.instruments.dataset.counting import Settings
     from stepprobe.instruments.dataset.subject import Dataset
@@ -101,7 +101,7 @@ def _subject(
             sample=arguments.sample,
         ),
         workers=arguments.workers,
-        cache=_cache(),
+        cache=cache(),
         more=more,
     )
 
@@ -137,10 +137,19 @@ def model_files(arguments: argparse.Namespace) -> dict[str, bytes]:
     """
     found = {}
     if arguments.model:
-        found["model.json"] = _read(_config_of(arguments.model), "--model")
+        found["model.json"] = config_file(arguments.model)
     if arguments.fit:
         found["fit.json"] = _fit(arguments.fit)
     return found
+
+
+def config_file(model: str) -> bytes:
+    """Return a model's ``config.json``.
+
+    Raises:
+        UsageError: There is none.
+    """
+    return _read(_config_of(model), "--model")
 
 
 def _fit(path: Path) -> bytes:
@@ -176,14 +185,20 @@ def _read(path: Path, option: str) -> bytes:
         raise UsageError(f"cannot read {path}: {error.strerror}; name another file with {option}") from error
 
 
-def _need_numpy() -> None:
+def need_numpy() -> None:
+    """Stop where numpy is missing.
+
+    Raises:
+        UsageError: It is.
+    """
     from importlib.util import find_spec
 
     if find_spec("numpy") is None:
         raise UsageError("counting lengths needs numpy; pip install numpy")
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Return the folder that keeps what was counted in full."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepprobe" / "lengths"
 
 

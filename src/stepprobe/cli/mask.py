@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: There is no such model, card or implementation.
         NotObserved: transformers is missing, or the class cannot be built.
     """
-    return ask(arguments, "mask", arguments.options, not arguments.use_cache)
+    return ask(arguments, arguments.options, not arguments.use_cache)
 
 
 def words(text: str) -> tuple[str, ...]:

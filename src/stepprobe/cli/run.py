@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--no-trace", action="store_true", help="take no torch.profiler trace of a few steps")
+    parser.add_argument("--no-masks", action="store_true", help="spend no seconds at the end on attention masks")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
 
 
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         steps=arguments.steps,
         warmup=arguments.warmup,
-        trace=not arguments.no_trace,
+        leave_out=[name for name in ("trace", "masks") if getattr(arguments, f"no_{name}")],
         output_to_stderr=arguments.json,
     )
     try:

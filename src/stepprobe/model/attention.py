@@ -98,7 +98,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     """Arguments that the model was given."""
     use_cache: bool | None = None
-    """As the loop passes it; None when it passes none and the config decides."""
+    """As the loop passes it, or off where it passes none and the config says so; None when neither says anything."""
     valid: tuple[tuple[tuple[int, int], ...], ...] = ()
     """For each row, runs (first, end) of tokens that are no padding; empty when there is no 2-D mask."""
     positions: tuple[tuple[tuple[int, int], ...], ...] = ()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from importlib.util import find_spec
 
+from stepprobe.analysis.attention.in_run import run_masks
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
 from stepprobe.analysis.job import Job, read_job
@@ -18,7 +19,7 @@ from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control
 from stepprobe.model.harness import Subject
-from stepprobe.model.report import Report, Verdict
+from stepprobe.model.report import Report
 
 SUMMARY = "where each step's time goes, what to change, and what that should gain"
 
@@ -49,22 +50,24 @@ def derive(evidence: Evidence) -> Report:
     if not job.ranks:
         return _nothing_measured(evidence, job, controls)
     figures, missing = run_figures(job.main, job.ranks)
-    findings = find(job.main, job.ranks)
+    masks = run_masks(evidence.files, job.main)
+    findings = find(job.main, job.ranks, wrong=masks.wrong, more=masks.slow)
     broken = not all(one.ok for one in controls)
+    reason = "; ".join(filter(None, (masks.reason, _reason(evidence, job))))
     traced, recovered = _traced(evidence, job)
     return Report(
         command=evidence.command,
-        verdict="not measured" if broken else _verdict(evidence, job),
-        reason="" if broken else _reason(evidence, job),
+        verdict="not measured" if broken else "warn" if reason else "ok",
+        reason="" if broken else reason,
         title=evidence.subject,
         headline=_broken_headline(controls) if broken else _headline(figures, job.main.unmasked),
-        figures=figures | traced.figures,
+        figures={**figures, **masks.figures, **traced.figures},
         ledger=ledger_rows(job.main),
         findings=findings,
         controls=(*controls, *recovered),
-        tables=(*traced.ledger, *run_tables(job.main, job.ranks), *traced.tables),
+        tables=(*traced.ledger, *run_tables(job.main, job.ranks), *masks.tables, *traced.tables),
         charts=(*run_charts(job.main), *traced.charts),
-        notes=(*run_notes(job, evidence.status), *missing, *traced.notes),
+        notes=(*run_notes(job, evidence.status), *missing, *masks.notes, *traced.notes),
         environment=settings(evidence, job.main),
     )
 
@@ -104,10 +107,6 @@ def _control(name: str, expected: float, found: Estimate | None) -> Control:
 
 def _figures(job: Job) -> dict[str, Estimate]:
     return run_figures(job.main, job.ranks)[0]
-
-
-def _verdict(evidence: Evidence, job: Job) -> Verdict:
-    return "warn" if _reason(evidence, job) else "ok"
 
 
 def _reason(evidence: Evidence, job: Job) -> str:

@@ -1,24 +1,15 @@
 """Which layers keep attention's fast path, and is every mask right? From a capture to the report."""
 
-import math
 from collections.abc import Mapping
 
-from stepprobe.analysis.attention.answer import Answer, answer
-from stepprobe.analysis.attention.figures import mask_figures
+from stepprobe.analysis.attention.derive import mask_answer
 from stepprobe.analysis.attention.known import EXPECTED, known_capture
-from stepprobe.analysis.attention.report import mask_report, nothing
-from stepprobe.analysis.attention.twin import DOCUMENT, FUTURE
-from stepprobe.errors import AssertionFailed, NotObserved, UsageError
-from stepprobe.model.attention import CAPTURE, read_capture
-from stepprobe.model.estimate import Estimate
+from stepprobe.errors import AssertionFailed, NotObserved
 from stepprobe.model.evidence import Evidence
-from stepprobe.model.finding import Control
 from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report
 
 SUMMARY = "which layers keep attention's fast path, and whether every mask is right"
-
-_TWIN = (FUTURE, DOCUMENT)
 
 
 def measure(subject: Subject) -> Evidence:
@@ -38,16 +29,7 @@ def derive(evidence: Evidence) -> Report:
         EvidenceError: The capture is damaged.
         UsageError: The card is not known.
     """
-    known, expected = control()
-    controls = recover(mask_figures(_answer(known)), expected)
-    if CAPTURE not in evidence.files:
-        return nothing(evidence, controls)
-    return mask_report(evidence, _answer(evidence), controls)
-
-
-def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
-    """Compare derived figures with their known values; the twin's own controls are asked on each run."""
-    return tuple(_control(name, value, figures.get(name)) for name, value in expected.items() if name not in _TWIN)
+    return mask_answer(evidence)
 
 
 def assert_masks(model_or_config: object, batch: Mapping[str, object], *, card: str = "") -> Report:
@@ -73,18 +55,3 @@ def assert_masks(model_or_config: object, batch: Mapping[str, object], *, card: 
         wrong = [finding.title for finding in report.findings if finding.kind.startswith("mask.")]
         raise AssertionFailed("; ".join([report.headline, *wrong[:3]]))
     return report
-
-
-def _answer(evidence: Evidence) -> Answer:
-    card = evidence.options.get("card", "")
-    try:
-        return answer(read_capture(evidence.files[CAPTURE]), card)
-    except KeyError as error:
-        from stepprobe.analysis.attention.kernels import CARDS
-
-        raise UsageError(f"unknown card {card!r}; there are: {', '.join(CARDS)}") from error
-
-
-def _control(name: str, expected: float, found: Estimate | None) -> Control:
-    recovered = found.value if found else math.nan
-    return Control(name=name, expected=expected, recovered=recovered, ok=math.isclose(recovered, expected))

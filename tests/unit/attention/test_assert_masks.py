@@ -20,7 +20,7 @@ def model():
 def test_a_right_batch_gives_a_report(model):
     told = stepprobe.assert_masks(model, inputs("packed") | {"labels": torch.ones(1, 24, dtype=torch.long)})
     assert value(told, "mask.layers_correct") == 2
-    assert stepprobe.assert_masks(config("qwen3"), inputs()).verdict == "ok"
+    assert stepprobe.assert_masks(config("qwen3"), inputs()).verdict in ("ok", "warn")
 
 
 def test_the_loop_that_says_nothing_about_the_cache_leaks(model):

@@ -3,7 +3,7 @@
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from stepprobe.instruments.attention import models  # noqa: E402
 from stepprobe.instruments.attention.subject import Way  # noqa: E402
@@ -12,8 +12,10 @@ from tests.fakes.attention import cell, config, holds, kinds, report, value  # n
 from tests.unit.attention.test_capture import Spy  # noqa: E402
 
 WINDOW = 6
+since_5 = pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 does otherwise")
 
 
+@since_5
 @pytest.mark.parametrize(
     ("length", "found", "seen", "fast"),
     [(5, set(), "causal", 2), (6, {"mask.lost_for_nothing"}, "causal", 0), (7, {"mask.lost"}, "causal+window(6)", 0)],
@@ -99,6 +101,7 @@ def test_classes_that_do_not_read_packed_positions_leak(kind):
     assert (value(told, "mask.leak_pairs"), value(told, "twin.leak_pairs")) == (140, 140)
 
 
+@since_5
 def test_sinks_attend_eagerly():
     told = report(config("gpt_oss"))
     assert kinds(told) == {"kernel.eager"}
@@ -106,6 +109,7 @@ def test_sinks_attend_eagerly():
     assert value(told, "mask.fallback_layers") == 2
 
 
+@since_5
 def test_falcon_always_makes_a_plain_causal_mask():
     told = report(config("falcon"))
     assert "mask.lost_for_nothing" in kinds(told)

@@ -1,5 +1,7 @@
 """A capture, judged once: layers, twin, card; what figures, findings, assertions and tables are drawn from."""
 
+import math
+
 import msgspec
 
 from stepprobe.analysis.attention.kernels import DEFAULT, Card
@@ -90,11 +92,19 @@ def answer(capture: Capture, card: str = "") -> Answer:
     """
     asked = next((one for one in capture.twin if one.name == "batch"), None)
     failed = "nothing was kept of it" if asked is None else asked.failed
+    told = leak(asked, capture.model_type) if asked is not None and not failed else None
+    if told is not None and told.reach and not _cuts(capture):
+        told = msgspec.structs.replace(told, reach=0, unheeded=told.reach)
     return Answer(
         capture=capture,
         card=cards(card or DEFAULT),
         joined=join(capture),
-        twin=leak(asked, capture.model_type) if asked is not None and not failed else None,
+        twin=told,
         twin_failed=failed,
         controls=controls(capture),
     )
+
+
+def _cuts(capture: Capture) -> bool:
+    """Tell whether a window or chunk of the config hides anything at the length of the batch."""
+    return any(layer.attention and (layer.size or math.inf) < capture.batch.length for layer in capture.layers)

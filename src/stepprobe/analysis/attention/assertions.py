@@ -90,12 +90,11 @@ def _calls(told: Answer) -> Iterator[Assertion]:
     open_calls = sum(view.call.mask is None and not view.call.is_causal for view in decoding)
     yield _count(11, "a decoder's call has a mask or is_causal", open_calls)
     odd = sum(
-        call.mask is not None
-        and (call.mask_dtype not in ("bool", call.dtype) or call.mask_grad or call.mask_last_stride != 1)
+        call.mask is not None and (call.mask_dtype not in ("bool", call.dtype) or call.mask_last_stride != 1)
         for call in calls
         if call.api == "sdpa"
     )
-    yield _count(12, "masks are boolean or of the queries' type, without gradient, dense", odd)
+    yield _count(12, "masks are boolean or of the queries' type, dense", odd)
 
 
 def _count(number: int, claim: str, wrong: int) -> Assertion:

@@ -92,7 +92,7 @@ def _odd_calls(told: Answer) -> Iterator[Finding]:
         view
         for view in told.views
         if view.call.api == "sdpa"
-        and ((view.call.is_causal and view.call.query[2] != view.call.key[2]) or view.call.mask_grad
+        and ((view.call.is_causal and view.call.query[2] != view.call.key[2])
              or (view.call.mask is not None and view.call.mask_dtype not in ("bool", view.call.dtype)))
     ]  # fmt: skip
     if odd:
@@ -159,8 +159,9 @@ def _lost(told: Answer) -> Iterator[Finding]:
         if view.mask is not None and not view.for_nothing and view.call.api == "sdpa":
             lost.setdefault(view.found, []).append(view)
     for found, views in lost.items():
-        kernel = views[0].choice(told.card).kernel
-        title = f"{len(views)} layers lose the fast path to a mask ({found}): {kernel} on {told.card.name}"
+        kernel = f"{views[0].choice(told.card).kernel} on {told.card.name}"
+        fused = f"{kernel} stays fused, but computes all pairs" if told.fast(views[0]) else kernel
+        title = f"{len(views)} layers lose the fast path to a mask ({found}): {fused}"
         yield _finding(told, "mask.lost", title, views, _advice(told, views), "mask.bytes")
 
 

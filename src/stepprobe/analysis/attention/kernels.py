@@ -50,6 +50,12 @@ SHOWN = ("t4", "v100", "a100", "l4", "h100", "b200", "mi300x", "cpu")
 """One card of each kind for the table (4090 as l4, h200 as h100)."""
 
 
+def card_of(name: str) -> str:
+    """Return the card of our rules that a device's name means; empty where there is none."""
+    words = name.lower().replace("-", " ").split()
+    return next((card for card in CARDS if card in words), "")
+
+
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """What the choice depends on, of a call."""
 

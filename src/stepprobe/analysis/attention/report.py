@@ -78,6 +78,11 @@ def _notes(told: Answer) -> tuple[str, ...]:
     notes.append(
         f"The twin is a random model of the same class at {length} tokens" + (f" ({small})." if small else ".")
     )
+    if told.twin is not None and told.twin.unheeded:
+        notes.append(
+            "The small model sees beyond its window: this class does not heed the window of its config. At this length "
+            "the real one hides nothing, so nothing is wrong here; longer rows would be."
+        )
     if capture.compiled:
         notes.append("Masks are made as under torch.compile of the installed torch.")
     return tuple(notes)

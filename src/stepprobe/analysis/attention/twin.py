@@ -23,6 +23,8 @@ class TwinLeak(msgspec.Struct, frozen=True, kw_only=True):
     padding: int = 0
     reach: int = 0
     """Farther back than windows and chunks allow through all layers."""
+    unheeded: int = 0
+    """The same, where no window or chunk of the real model hides anything at the length of its batch: no leak there."""
     reached: int = 0
     """Greatest distance at which a token moved a later logit."""
 
@@ -50,7 +52,8 @@ def leak(influence: Influence, model_type: str) -> TwinLeak:
     allowed = _paths(batch, influence.layers, model_type)
     wrong = moved & ~allowed & real[:, None]
     starts, _ = document_bounds(batch, 0, length)
-    future = wrong & (index[None] > index[:, None])
+    both_ways = all(layer.kind == "bidirectional" for layer in influence.layers if layer.attention)
+    future = wrong & (index[None] > index[:, None]) & (not both_ways or not influence.layers)
     padding = wrong & ~future & ~real[None]
     document = wrong & ~future & ~padding & (starts[:, None] != starts[None])
     distance = np.where(moved & real[:, None], index[:, None] - index[None], 0)

@@ -121,6 +121,12 @@ def join(capture: Capture) -> Joined:
     wanted = [layer for layer in capture.layers if layer.attention]
     calls = {call.layer: call for call in reversed(capture.calls)}
     first = list(dict.fromkeys(call.layer for call in capture.calls))
+    if len(first) != len(wanted):  # some attend over other things than tokens as well, such as their own depth
+        over_tokens = [call for call in capture.calls if call.query[2] == capture.batch.length]
+        first = list(dict.fromkeys(call.layer for call in over_tokens))
+        calls = {call.layer: call for call in reversed(over_tokens)}
+        if len(over_tokens) == len(wanted) and len({(layer.kind, layer.size) for layer in wanted}) == 1:
+            return _joined(capture, list(zip(wanted, over_tokens, strict=True)))  # like layers, each run several times
     if len(first) != len(wanted):
         reason = f"{len(first)} modules made an attention call, the config declares {len(wanted)} layers with attention"
         return Joined(expected=len(wanted), called=len(first), reason=reason)
@@ -130,8 +136,12 @@ def join(capture: Capture) -> Joined:
         pairs = [(layer, calls[by_index[layer.index]]) for layer in wanted]
     else:
         pairs = [(layer, calls[name]) for layer, name in zip(wanted, first, strict=True)]
+    return _joined(capture, pairs)
+
+
+def _joined(capture: Capture, pairs: list[tuple[Layer, Call]]) -> Joined:
     judge = _Judge(capture)
-    return Joined(views=tuple(judge.view(*pair) for pair in pairs), expected=len(wanted), called=len(first))
+    return Joined(views=tuple(judge.view(*pair) for pair in pairs), expected=len(pairs), called=len(pairs))
 
 
 class _Judge:

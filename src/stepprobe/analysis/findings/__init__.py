@@ -20,7 +20,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
+def find(
+    process: Process, processes: Sequence[Process], wrong: Sequence[Finding] = (), more: Sequence[Finding] = ()
+) -> tuple[Finding, ...]:
     """Return all findings of a run, the most expensive first.
 
     A cost of which only the bounds are known is placed by its upper end: it may be the most expensive of all, and is to
@@ -29,16 +31,25 @@ def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
     Args:
         process: The process whose ledger is shown.
         processes: One process per rank, that one among them.
+        wrong: Findings about wrong results rather than time; they come first.
+        more: Findings that other evidence gives.
     """
     view = View(process, processes)
-    return arranged([finding for rule in RULES for finding in rule(view)], process)
+    ranked = [*more, *(finding for rule in RULES for finding in rule(view))]
+    return arranged(ranked, process, first=wrong)
 
 
-def arranged(findings: Sequence[Finding], process: Process) -> tuple[Finding, ...]:
-    """Return findings in their order, each with its largest account first and the others that it overlaps."""
-    found = sorted(
+def arranged(findings: Sequence[Finding], process: Process, *, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
+    """Return findings in their order, each with its largest account first and the others that it overlaps.
+
+    Args:
+        findings: In any order.
+        process: The process whose ledger is shown.
+        first: Findings that come before all others, as they are.
+    """
+    found = list(first) + sorted(
         (_largest_account_first(finding, process) for finding in findings),
-        key=lambda finding: (-_worst(finding.cost), finding.kind, finding.where),
+        key=lambda finding: (finding.cost.unit != "ms", -_worst(finding.cost), finding.kind, finding.where),
     )
     return tuple(_with_overlaps(finding, found) for finding in found)
 

@@ -45,7 +45,7 @@ class Batches:
         self._integers = (torch.int64, torch.int32, torch.int16, torch.uint8)
         # the method as it was before anything was replaced: our own reading is nobody's synchronisation.
         # PyTorch counts, not NumPy: its code is in the caches already, NumPy's first call after a step takes 50 us
-        self._item = torch._C.TensorBase.item
+        self.item = torch._C.TensorBase.item
         self._loaded: deque[Loaded] = deque(maxlen=LOADED)
         self._labels_from_loss = False
         self._unseen = torch._C.DisableTorchFunction
@@ -60,7 +60,7 @@ class Batches:
         model's own arguments do not say it.
         """
         if isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), self._tensor):
-            self._quietly(self._remember, batch)
+            self.quietly(self._remember, batch)
 
     def _remember(self, batch: Mapping[str, Any]) -> None:
         ids, mask, labels = batch["input_ids"], batch.get("attention_mask"), batch.get("labels")
@@ -73,9 +73,9 @@ class Batches:
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The root is called: count its batch."""
         self._labels_from_loss = False
-        self._quietly(self._count, args, kwargs)
+        self.quietly(self._count, args, kwargs)
 
-    def _quietly(self, count: Callable[..., None], *arguments: Any) -> None:
+    def quietly(self, count: Callable[..., None], *arguments: Any) -> None:
         """Count unless our operations would be seen, recorded or transformed; what fails here is not the user's."""
         if self._dispatch_modes() or self._trace() is not None or self._transform() is not None:
             self._observer.note("batches under torch.func, a tracer or a dispatch mode were not counted")
@@ -105,11 +105,11 @@ class Batches:
     def loss(self, target: Any, ignored: int) -> None:
         """A cross-entropy was called: its targets say which tokens are labelled, where nobody else said."""
         if self._labels_from_loss:
-            self._quietly(self._count_targets, target, ignored)
+            self.quietly(self._count_targets, target, ignored)
 
     def _count_targets(self, target: Any, ignored: int) -> None:
         if self._on_host(target) and target.dtype in self._integers:
-            self._observer.count("labelled", self._item((target != ignored).sum()))
+            self._observer.count("labelled", self.item((target != ignored).sum()))
             self._facts["counts.labelled"] = "targets of cross_entropy"
 
     def _loader_s(self, ids: Any) -> Loaded | None:
@@ -146,13 +146,13 @@ class Batches:
     def _real(self, mask: Any) -> int | None:
         if not self._on_host(mask) or mask.dim() != 2:
             return None
-        return int(self._item(mask.sum()))
+        return int(self.item(mask.sum()))
 
     def _labelled(self, labels: Any) -> int | None:
         if not self._on_host(labels) or labels.dim() < 2:
             return None
         # the first token of a row is nobody's target
-        return int(self._item((labels[..., 1:] != IGNORED).sum()))
+        return int(self.item((labels[..., 1:] != IGNORED).sum()))
 
     def _reference(self, value: Any) -> Callable[[], Any]:
         return weakref.ref(value) if isinstance(value, self._tensor) else _constant(None)

@@ -20,7 +20,8 @@ class Journal:
     def __init__(self, folder: str, sites: Sites) -> None:
         self.facts: dict[str, Any] = {}
         """What was seen of the job's set-up."""
-        self._folder = folder
+        self.folder = folder
+        """The run folder."""
         self._sites = sites
         self._recorder: Recorder | None = None
         self._origin = 0
@@ -41,7 +42,7 @@ class Journal:
 
     def begin(self, rank: int, world_size: int, header: dict[str, Any]) -> None:
         """Write the first line."""
-        path = os.path.join(self._folder, f"steps-rank{rank}-pid{os.getpid()}.jsonl")
+        path = os.path.join(self.folder, f"steps-rank{rank}-pid{os.getpid()}.jsonl")
         self._recorder = Recorder(path, full_steps=max(LEAST_FULL_STEPS, FULL_STEPS // max(world_size, 1)))
         self._recorder.write("header", header)
         self._origin = time.perf_counter_ns()

@@ -15,6 +15,7 @@ from typing import Any
 
 from stepprobe.instruments.attach.batches import IGNORED, Batches
 from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.kinds import kind_of
 from stepprobe.instruments.attach.observer import FORWARD, Observer
 from stepprobe.model.accounts import FORWARD_PARTS
@@ -48,6 +49,8 @@ class ModuleHooks:
         self._enter = {part: self._entering(_BACKWARD[part]) for part in FORWARD_PARTS}
         self._leave: dict[tuple[int, int], Callable[..., None]] = {}
         self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
+        self.first_calls: FirstCalls | None = None
+        """Keeps what masks depend on; None where nobody asks."""
         observer.on_detail.append(self._set_detail)
 
     # -- the root -----------------------------------------------------------------------------------------------
@@ -83,15 +86,17 @@ class ModuleHooks:
             return
         observer.forward_depth += 1
         if observer.forward_depth == 1 and not observer.backward_depth:
-            self._count_forward(training, args, kwargs)
+            self._count_forward(module, training, args, kwargs)
         self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
 
-    def _count_forward(self, training: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _count_forward(self, module: Any, training: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         begin = time.perf_counter_ns()
         self._observer.count("forwards")
         if not training:
             self._observer.count("no_grad_forwards")
         self._batches.forward(args, kwargs)
+        if self.first_calls is not None:
+            self.first_calls.begins(module, args, kwargs)
         self._observer.add_cost(time.perf_counter_ns() - begin)
 
     def _root_ended(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
@@ -99,6 +104,10 @@ class ModuleHooks:
             return
         self._observer.forward_depth -= 1
         self._clock.pop_to(self._depths.pop())
+        if not self._observer.forward_depth and self.first_calls is not None and self.first_calls.left:
+            begin = time.perf_counter_ns()
+            self.first_calls.ended()
+            self._observer.add_cost(time.perf_counter_ns() - begin)
 
     def unwind(self) -> None:
         """Leave a forward that an interrupt ended: PyTorch calls no hook behind it."""
@@ -146,8 +155,13 @@ class ModuleHooks:
 
     # -- functions that are parts -------------------------------------------------------------------------------
 
-    def part(self, part: str) -> Callable[[Any], Any]:
-        """Return a decorator that books a function as a part of the forward pass."""
+    def part(self, part: str, told: Callable[..., None] | None = None) -> Callable[[Any], Any]:
+        """Return a decorator that books a function as a part of the forward pass.
+
+        Args:
+            part: The part.
+            told: Called with the arguments of each call on steps in detail, inside our own cost.
+        """
         observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
         account, now = _FORWARD[part], time.perf_counter_ns
 
@@ -167,6 +181,8 @@ class ModuleHooks:
                     clock.pop_to(depth)
                 if detail:
                     begin = now()
+                    if told is not None:
+                        told(args, kwargs)
                     self.mark_backward(part, output, args)
                     observer.add_cost(now() - begin)
                 return output

@@ -23,6 +23,7 @@ class Calls:
         self._stack: list[Any] = []
         self._inside: Mapping[str, Any] | None = None
         self.length = 0
+        self.rows = 1
 
     def enter(self, module: Any) -> None:
         """Note that a module's forward has begun."""
@@ -72,10 +73,13 @@ class Calls:
 
     def softmax(self, scores: Any) -> None:
         """Record hand-written attention: a softmax over a square of scores outside the two places above."""
-        if scores.dim() != 4 or scores.shape[-1] != scores.shape[-2] or scores.shape[-1] != self.length:
+        if scores.dim() not in (3, 4) or not scores.shape[-1] == scores.shape[-2] == self.length:
+            return
+        if scores.dim() == 3 and scores.shape[0] % self.rows:  # old models fold the heads into the rows
             return
         layer, module = self.place()
-        shape = (*scores.shape[:3], 0)
+        heads = scores.shape[1] if scores.dim() == 4 else scores.shape[0] // self.rows
+        shape = (self.rows, heads, self.length, 0)
         dtype = str(scores.dtype).removeprefix("torch.")
         self.made.append(
             Call(layer=layer, module=module, api="softmax", query=shape, key=shape, value=shape, dtype=dtype)
@@ -128,7 +132,7 @@ def watch(model: Any, inputs: Mapping[str, Any], compiled: bool = False) -> Call
         Exception: What the model itself raises.
     """
     calls = Calls(model)
-    calls.length = int(inputs["input_ids"].shape[-1])
+    calls.rows, calls.length = (int(side) for side in inputs["input_ids"].shape)
     with caught_masks(calls.caught, compiled), _functions(calls), hybrid_mode(calls.reads, calls.softmax):
         model(**inputs)
     return calls

@@ -10,6 +10,7 @@ from stepprobe.errors import NotObserved, UsageError
 OLDEST = (4, 53)
 NEWEST = (5, 24)
 """Versions of transformers between which this was tried."""
+_DTYPE = (4, 56)
 
 
 class Config:
@@ -43,6 +44,13 @@ def need_transformers() -> str:
             f"transformers {version} is older than {_dots(OLDEST)}, the first with mask functions; upgrade it"
         )
     return version
+
+
+def of_type(dtype: Any) -> dict[str, Any]:
+    """Return the argument that sets the element type of a model, by the name that this transformers gives it."""
+    import transformers
+
+    return {"dtype" if _pair(str(transformers.__version__)) >= _DTYPE else "torch_dtype": dtype}
 
 
 def version_notes(version: str) -> tuple[str, ...]:
@@ -98,6 +106,15 @@ def _from_cache(model: str, remote_code: bool) -> Config:
             f"fetch it once with: hf download {model} config.json"
         )
     return _from_file(Path(cached), remote_code)
+
+
+def read_raw(raw: dict[str, Any]) -> Config:
+    """Return the config of transformers' own that a JSON object describes.
+
+    Raises:
+        UsageError: transformers knows no such model or refuses its config.
+    """
+    return _built(raw, Path(), remote_code=False)
 
 
 def _built(raw: dict[str, Any], folder: Path, remote_code: bool) -> Config:

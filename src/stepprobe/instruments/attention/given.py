@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepprobe.errors import UsageError
+from stepprobe.instruments.attach.first_calls import unwrapped
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_config, version_notes
 from stepprobe.instruments.attention.subject import Way, as_evidence, observe
 from stepprobe.model.evidence import Evidence
 
 _LABELS = ("labels", "num_items_in_batch")
-_WRAPPERS = ("module", "_orig_mod")
 
 
 def observe_given(model: Any, batch: Mapping[str, Any], card: str = "") -> Evidence:
@@ -46,26 +46,17 @@ def _read(model: Any) -> tuple[Config, str | None, Way, str]:
     if isinstance(model, PretrainedConfig):
         return Config(model), getattr(model, "_attn_implementation_internal", None), Way(), type(model).__name__
     if isinstance(model, torch.nn.Module):
-        inner, compiled = _unwrapped(model)
+        inner, compiled = unwrapped(model)
         config = getattr(inner, "config", None)
         if not isinstance(config, PretrainedConfig):
             raise UsageError(f"{type(inner).__name__} has no config of transformers; its masks cannot be foretold")
-        way = Way(compiled=compiled, checkpointing=bool(getattr(inner, "is_gradient_checkpointing", False)))
+        way = Way(compiled=compiled, checkpointing=_recomputes(inner))
         return Config(config), getattr(config, "_attn_implementation", None), way, type(inner).__name__
     if isinstance(model, str):
         return read_config(model), None, Way(), model
     raise UsageError(f"a {type(model).__name__} is neither a model nor a config nor a path; pass one of them")
 
 
-def _unwrapped(model: Any) -> tuple[Any, bool]:
-    """Return the model inside its wrappers, and whether one of them compiles it."""
-    compiled = False
-    while True:
-        wrapper = next((name for name in _WRAPPERS if name in model._modules), None)
-        if wrapper is not None:
-            compiled = compiled or wrapper == "_orig_mod"
-            model = model._modules[wrapper]
-        elif hasattr(model, "get_base_model"):
-            model = model.get_base_model()
-        else:
-            return model, compiled or getattr(model, "_compiled_call_impl", None) is not None
+def _recomputes(model: Any) -> bool:
+    """Tell whether a model recomputes activations; the property that says so has another name in each version."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())

@@ -6,13 +6,29 @@ from stepprobe.model.attention import Layer
 
 _FULL = ("full_attention", "attention", "global", "hybrid", "indexed_attention", "moe_attention", "parallel_hybrid")
 _SLIDING = ("sliding_attention", "local", "hybrid_sliding", "swa", "sliding_window")
-_NONE = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "moe", "mlp", "ssm", "short_conv", "gmu")
+_NONE = (
+    "linear_attention",
+    "mamba",
+    "mamba2",
+    "conv",
+    "recurrent",
+    "moe",
+    "mlp",
+    "ssm",
+    "short_conv",
+    "gmu",
+    "cross_attention",
+)
+_WITHOUT_ATTENTION = {"xlstm": "recurrent", "rwkv": "recurrent"}
+"""Model types whose configs list no kinds of layers and that attend nowhere."""
 _LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_override_pattern", "block_types")
 
 
 def declared_layers(text: Any) -> tuple[Layer, ...]:
     """Return the layers that a language model's config declares."""
     kinds = _kinds(text)
+    for place in _get(text, "cross_attention_layers") or ():  # text alone does not reach them
+        kinds[place : place + 1] = ["cross_attention"]
     window = _size(text, "sliding_window", "window_size", "local_attention", "attention_window_size")
     chunk = _size(text, "attention_chunk_size")
     causal = _is_causal(text)
@@ -22,7 +38,7 @@ def declared_layers(text: Any) -> tuple[Layer, ...]:
 def _is_causal(text: Any) -> bool:
     if _get(text, "use_bidirectional_attention") in (True, "all"):
         return False
-    return bool(_get(text, "is_causal", True))
+    return bool(_get(text, "is_causal", True)) and _get(text, "causal") is not False
 
 
 def _kinds(text: Any) -> list[str]:
@@ -30,10 +46,11 @@ def _kinds(text: Any) -> list[str]:
         listed = _get(text, name)
         if isinstance(listed, list | tuple) and listed:
             return [str(kind) for kind in listed]
+    without = _WITHOUT_ATTENTION.get(str(_get(text, "model_type")))
     count = _size(text, "decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers") or 0
     window = _size(text, "sliding_window")
     slides = window is not None and _get(text, "use_sliding_window", True) is not False
-    return ["sliding_attention" if slides else "full_attention"] * count
+    return [without or ("sliding_attention" if slides else "full_attention")] * count
 
 
 def _layer(place: int, kind: str, window: int | None, chunk: int | None, causal: bool) -> Layer:

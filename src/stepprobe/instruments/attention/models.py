@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepprobe.errors import NotObserved, UsageError
-from stepprobe.instruments.attention.configs import Config
+from stepprobe.instruments.attention.configs import Config, of_type
 from stepprobe.model.attention import Slow
 
 _FAST_LINEAR = ("fla", "causal_conv1d")
@@ -46,7 +46,7 @@ def build(read: Config, attention: str | None, dtype: Any = None) -> Any:
     """
     import torch
 
-    wanted: dict[str, Any] = {"dtype": dtype or torch.bfloat16} | (
+    wanted: dict[str, Any] = of_type(dtype or torch.bfloat16) | (
         {"attn_implementation": attention} if attention else {}
     )
     try:
@@ -81,6 +81,9 @@ def _create(read: Config, wanted: dict[str, Any]) -> Any:
         return AutoModelForCausalLM.from_config(config, trust_remote_code=True, **wanted)
     for auto in _autos():
         if type(config) in auto._model_mapping:
+            kind = auto._model_mapping[type(config)]
+            if getattr(kind, "config_class", None) is type(read.text):  # transformers 4 hands it the whole config
+                return kind._from_config(read.text, **wanted)
             return auto.from_config(config, **wanted)
     if type(read.text) in AutoModelForCausalLM._model_mapping:
         return AutoModelForCausalLM.from_config(read.text, **wanted)

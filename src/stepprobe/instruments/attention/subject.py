@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -68,6 +69,8 @@ class Model:
         if asked.padding not in batches.KINDS:
             raise UsageError(f"unknown padding {asked.padding!r}; there are: {', '.join(batches.KINDS)}")
         version = need_transformers()
+        if (Path(asked.model) / "manifest.json").is_file():
+            return self._of_run()
         with models.quiet():
             read = read_config(asked.model, "remote-code" in asked.options)
             length, clamped = clamp(read.text, asked.length)
@@ -79,6 +82,79 @@ class Model:
             )
         return as_evidence(capture, asked.model, asked.card, asked.command)
 
+    def _of_run(self) -> Evidence:
+        """Return the capture of a batch that a run folder kept."""
+        from stepprobe.instruments.attention.in_run import of_folder
+
+        with models.quiet():
+            capture, device = of_folder(Path(self.question.model))
+        evidence = as_evidence(capture, self.question.model, self.question.card, self.question.command)
+        return msgspec.structs.replace(evidence, options={"device": device, **evidence.options})
+
+
+class Observed:
+    """A config's model without storage, to be watched under one batch or several.
+
+    Args:
+        read: The config.
+        attention: Attention implementation; None lets transformers choose.
+        way: How the job runs the model.
+        dtype: Name of the element type of floats; bfloat16 when empty.
+
+    Raises:
+        UsageError: The attention implementation is not known or not installed.
+        NotObserved: The class cannot be built from this config.
+    """
+
+    def __init__(self, read: Config, attention: str | None = None, way: Way = PLAIN, dtype: str = "") -> None:
+        import torch
+
+        self._read, self._way = read, way
+        self._model = models.build(read, attention, getattr(torch, dtype, None) if dtype else None)
+        if way.checkpointing:
+            self._model.gradient_checkpointing_enable()
+        self._attention = _chosen(self._model)
+        mixers, _ = leave_out(self._model)
+        self._slow = models.slow_parts(self._model, mixers)
+        self._twins: dict[object, tuple[Influence, ...]] = {}
+
+    def capture(self, kind: str, inputs: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Capture:
+        """Return what the model does with a batch.
+
+        Args:
+            kind: What the batch is called.
+            inputs: The batch as the loop passes it.
+            notes: What has been said already.
+        """
+        batch = batches.describe(kind, inputs)
+        if batch.use_cache is None and getattr(self._read.text, "use_cache", None) is False:
+            batch = msgspec.structs.replace(batch, use_cache=False)
+        seen = _watched(self._model, inputs, self._way.compiled)
+        return Capture(
+            model_type=str(getattr(self._read.config, "model_type", "")),
+            model_class=type(self._model).__name__,
+            attention=self._attention,
+            compiled=self._way.compiled,
+            parameters=models.parameters(self._model),
+            batch=batch,
+            layers=declared_layers(self._read.text),
+            twin=self._twin(batch, inputs),
+            slow=self._slow,
+            notes=(*notes, *seen.pop("notes", ())),
+            **seen,
+        )
+
+    def _twin(self, batch: Batch, inputs: Mapping[str, Any]) -> tuple[Influence, ...]:
+        """Ask the twin for what the batch does in small, with the loop's word about the cache; once for each kind."""
+        given = {name: value for name, value in inputs.items() if name == "use_cache"}
+        kind = twin.small_kind(batch)
+        key = (kind, given.get("use_cache"), "use_cache" in given)
+        if key not in self._twins:
+            self._twins[key] = twin.observe_twin(
+                self._read.text, self._attention, kind, given, self._way.checkpointing, type(self._model)
+            )
+        return self._twins[key]
+
 
 def observe(
     read: Config,
@@ -88,42 +164,8 @@ def observe(
     way: Way = PLAIN,
     notes: tuple[str, ...] = (),
 ) -> Capture:
-    """Return what a model of this config does with a batch.
-
-    Args:
-        read: The config.
-        kind: What the batch is called.
-        inputs: The batch as the loop passes it.
-        attention: Attention implementation; None lets transformers choose.
-        way: How the job runs the model.
-        notes: What has been said already.
-    """
-    model = models.build(read, attention)
-    if way.checkpointing:
-        model.gradient_checkpointing_enable()
-    chosen = _chosen(model)
-    mixers, _ = leave_out(model)
-    batch = batches.describe(kind, inputs)
-    seen = _watched(model, inputs, way.compiled)
-    return Capture(
-        model_type=str(getattr(read.config, "model_type", "")),
-        model_class=type(model).__name__,
-        attention=chosen,
-        compiled=way.compiled,
-        parameters=models.parameters(model),
-        batch=batch,
-        layers=declared_layers(read.text),
-        twin=_twin(read, chosen, batch, inputs, way),
-        slow=models.slow_parts(model, mixers),
-        notes=(*notes, *seen.pop("notes", ())),
-        **seen,
-    )
-
-
-def _twin(read: Config, attention: str, batch: Batch, inputs: Mapping[str, Any], way: Way) -> tuple[Influence, ...]:
-    """Ask the twin for what the batch does in small, with the loop's word about the cache."""
-    given = {name: value for name, value in inputs.items() if name == "use_cache"}
-    return twin.observe_twin(read.text, attention, twin.small_kind(batch), given, way.checkpointing)
+    """Return what a model of this config does with a batch (see ``Observed``)."""
+    return Observed(read, attention, way).capture(kind, inputs, notes)
 
 
 def _watched(model: Any, inputs: Mapping[str, Any], compiled: bool) -> dict[str, Any]:

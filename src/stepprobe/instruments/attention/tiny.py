@@ -15,7 +15,8 @@ _SIZES: dict[str, Any] = dict(
     max_seq_len=128, ffn_dim=48, word_embed_proj_dim=32, embedding_size=32, num_experts=4, num_local_experts=4,
     n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16,
     intermediate_size_mlp=48, global_head_dim=16, num_global_key_value_heads=1, vocab_size_per_layer_input=VOCABULARY,
-    hidden_size_per_layer_input=8, sliding_window=WINDOW, attention_chunk_size=CHUNK, num_kv_shared_layers=0,
+    hidden_size_per_layer_input=8, sliding_window=WINDOW,
+    sliding_window_size=WINDOW, emb_dim=32, attention_chunk_size=CHUNK, num_kv_shared_layers=0,
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, n_group=1,
     topk_group=1, q_lora_rank=16, kv_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
     first_k_dense_replace=1, pad_token_id=0, bos_token_id=1, eos_token_id=2, qk_head_dim=16, keep_window=4,
@@ -55,12 +56,12 @@ def _from_own_fields(text: Any) -> Any:
         if isinstance(value, list) and len(value) == count:
             fields[name] = [value[place] for place in chosen]
     fields.pop("per_layer_config", None)  # its keys are the numbers of the layers that are gone
-    return type(text)(**_decoding({**fields, **_small(fields, len(chosen))}))
+    return type(text)(**_decoding({**fields, **_settable(type(text), _small(fields, len(chosen)))}))
 
 
 def _from_defaults(text: Any) -> Any:
     base = type(text)()
-    small = _small({name: _get(base, name) for name in [*_SIZES, *_LAYER_COUNTS]}, LAYERS)
+    small = _settable(type(text), _small({name: _get(base, name) for name in [*_SIZES, *_LAYER_COUNTS]}, LAYERS))
     for name in _STRUCTURE:
         if (value := _get(text, name)) is not None:
             small[name] = value
@@ -74,7 +75,8 @@ def _from_defaults(text: Any) -> Any:
 
 def _from_defaults_alone(text: Any) -> Any:
     base = type(text)()
-    return type(text)(**_decoding(_small({name: _get(base, name) for name in [*_SIZES, *_LAYER_COUNTS]}, LAYERS), base))
+    small = _settable(type(text), _small({name: _get(base, name) for name in [*_SIZES, *_LAYER_COUNTS]}, LAYERS))
+    return type(text)(**_decoding(small, base))
 
 
 def _small(fields: dict[str, Any], layers: int) -> dict[str, Any]:
@@ -92,6 +94,13 @@ def _small(fields: dict[str, Any], layers: int) -> dict[str, Any]:
         small.pop("sliding_window", None)
     small |= {name: 0.0 for name, value in fields.items() if "drop" in name and isinstance(value, float)}
     return small
+
+
+def _settable(kind: type, fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a class computes from other fields."""
+    return {
+        name: value for name, value in fields.items() if getattr(getattr(kind, name, None), "fset", kind) is not None
+    }
 
 
 def _decoding(fields: dict[str, Any], base: Any = None) -> dict[str, Any]:

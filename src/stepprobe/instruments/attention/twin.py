@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stepprobe.instruments.attention.batches import describe, make
+from stepprobe.instruments.attention.configs import of_type
 from stepprobe.instruments.attention.dispatch import Stand, interfaces
 from stepprobe.instruments.attention.layers import declared_layers
 from stepprobe.instruments.attention.tiny import LENGTH, VOCABULARY, ways
 from stepprobe.model.attention import Batch, Influence
 
 SEED = 0
-_LEAST = 1e-9
+_LEAST = {"float64": 1e-9, "float32": 1e-6}
+"""What a logit has to move by, in each type that the small model may run in."""
 _ABOVE_NOISE = 64
 
 
@@ -27,10 +29,12 @@ class Twin:
         text: Config of the language model.
         attention: Attention implementation of the job.
         checkpointing: Whether the job recomputes activations.
+        kind: Class of the job's model, for configs that transformers' automatic classes do not know.
     """
 
-    def __init__(self, text: Any, attention: str | None, checkpointing: bool = False) -> None:
-        self.model, self.config = _tiny_model(text, attention)
+    def __init__(self, text: Any, attention: str | None, checkpointing: bool = False, kind: Any = None) -> None:
+        self.model, self.config = _tiny_model(text, attention, kind)
+        self._least = _LEAST[str(next(self.model.parameters()).dtype).removeprefix("torch.")]
         if checkpointing:
             self.model.gradient_checkpointing_enable()
         self.layers = declared_layers(self.config)
@@ -65,7 +69,7 @@ class Twin:
         if forced and not overridden:
             logits = self._without_attention(ids, batch, forced)
         noise = (logits[-1] - logits[0]).abs().max()
-        moved = (logits[1:-1] - logits[0]).abs().amax(-1) > max(_LEAST, _ABOVE_NOISE * float(noise))
+        moved = (logits[1:-1] - logits[0]).abs().amax(-1) > max(self._least, _ABOVE_NOISE * float(noise))
         return tuple("".join("1" if moved[key, query] else "0" for key in range(LENGTH)) for query in range(LENGTH))
 
     def _without_attention(self, ids: Any, batch: dict[str, Any], forced: str) -> Any:
@@ -101,11 +105,16 @@ def small_kind(batch: Batch) -> str:
 
 
 def observe_twin(
-    text: Any, attention: str | None, kind: str, given: Mapping[str, Any], checkpointing: bool = False
+    text: Any,
+    attention: str | None,
+    kind: str,
+    given: Mapping[str, Any],
+    checkpointing: bool = False,
+    model: Any = None,
 ) -> tuple[Influence, ...]:
-    """Return the influence of the batch and of the two controls."""
+    """Return the influence of the batch and of the two controls; ``model`` is the class of the job's model."""
     try:
-        twin = Twin(text, attention, checkpointing)
+        twin = Twin(text, attention, checkpointing, model)
     except Exception as error:  # a config class that cannot be shrunk
         batch = describe(kind, make(kind, 1, LENGTH) | dict(given))
         reason = f"no small model of this class could be built: {type(error).__name__}: {str(error)[:200]}"
@@ -118,37 +127,58 @@ def observe_twin(
     )
 
 
-def _tiny_model(text: Any, attention: str | None) -> tuple[Any, Any]:
+def _tiny_model(text: Any, attention: str | None, kind: Any = None) -> tuple[Any, Any]:
     """Return a tiny model and its config; the first way of shrinking whose model runs is taken.
 
     Raises:
         Exception: What the last way failed with.
     """
     import torch
-    from transformers import AutoModel, AutoModelForCausalLM
 
     failed: Exception | None = None
     for way in ways(text):
         try:
             config = way()
             wanted = {"attn_implementation": attention} if attention in ("eager", "sdpa") else {}
-            whole = type(config) in AutoModelForCausalLM._model_mapping
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(SEED)
-                model = (AutoModelForCausalLM if whole else AutoModel).from_config(
-                    config, dtype=torch.float32, **wanted
-                )
+                model = _maker(config, kind)(config, **of_type(torch.float32), **wanted)
             _loop_over_experts(model)
-            model.double()
             for module in model.modules():
                 if isinstance(module, torch.nn.Dropout):
                     module.p = 0.0
-            with torch.no_grad():
-                model(input_ids=torch.full((1, LENGTH), 7), use_cache=False)
-            return model.train(), config.get_text_config()
+            return _running(model).train(), config.get_text_config()
         except Exception as error:  # try the next way
             failed = error
     raise failed or ValueError("no way to shrink the config")
+
+
+def _maker(config: Any, kind: Any) -> Callable[..., Any]:
+    """Return what makes a model of a config: an automatic class, or the class of the job's model itself."""
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        return AutoModelForCausalLM.from_config  # type: ignore[no-any-return]
+    if type(config) not in AutoModel._model_mapping and getattr(kind, "config_class", None) is type(config):
+        return kind._from_config  # type: ignore[no-any-return]
+    return AutoModel.from_config  # type: ignore[no-any-return]
+
+
+def _running(model: Any) -> Any:
+    """Return the model in double precision, or in single where its class mixes the two.
+
+    Raises:
+        Exception: What it says in single precision.
+    """
+    import torch
+
+    batch = {"input_ids": torch.full((1, LENGTH), 7), "use_cache": False}
+    with torch.no_grad():
+        try:
+            model.double()(**batch)
+        except RuntimeError:
+            model.float()(**batch)
+    return model
 
 
 def _answer(output: Any) -> Any:
@@ -200,6 +230,8 @@ def _plainly(causal: bool, count: list[int]) -> Stand:
             return function
 
         def attend(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+            if (query.shape[-2], key.shape[-2]) != (LENGTH, LENGTH):  # over something else than the tokens
+                return function(module, query, key, value, *args, **kwargs)
             count[0] += 1
             kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}
             return function(module, query, key, value, _plain(query, key, causal), *args[1:], **kwargs)

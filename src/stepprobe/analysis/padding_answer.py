@@ -1,0 +1,160 @@
+"""From the lengths of a dataset to the report of ``stepprobe padding``."""
+
+import math
+from collections.abc import Mapping
+
+from stepprobe.analysis import chunks, loss_report, padding_report
+from stepprobe.analysis.batch_options import Options, cut, read_options
+from stepprobe.analysis.calibration import Counts, counts
+from stepprobe.analysis.cost import model_sizes
+from stepprobe.analysis.known_lengths import PADDING_EXPECTED, two_lengths
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.finding import Control
+from stepprobe.model.lengths import About, Lengths, decode
+from stepprobe.model.report import Report, Table, Verdict
+
+TOLERANCE = 1e-6
+"""Relative error of a known answer: the known dataset is large, not endless."""
+
+
+def padding_answer(evidence: Evidence) -> Report:
+    """Derive the report of a dataset, after recovering a known one.
+
+    Raises:
+        EvidenceError: The evidence is damaged.
+        UsageError: An option makes no sense.
+    """
+    controls = _recovered(_figures(two_lengths("padding")), PADDING_EXPECTED)
+    lengths = decode(evidence.files)
+    if lengths is None and evidence.options.get("oom"):
+        return _oom_alone(evidence, controls)
+    found = counts(lengths) if lengths else None
+    options = read_options(evidence.options)
+    seen = cut(found, options) if found else None
+    if lengths is None or found is None or seen is None:
+        return _nothing(evidence, lengths.about if lengths else None, controls)
+    figures = padding_report.padding_figures(lengths.about, found, seen, options)
+    loss, tables, said = _loss(evidence, lengths, seen.known.padded[-1] * options.batch_size, options)
+    controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
+    broken = [one.name for one in controls if not one.ok]
+    limits = padding_report.limit_rows(found, options)
+    return Report(
+        command=evidence.command,
+        verdict="not measured" if broken else _verdict(lengths.about),
+        title=evidence.subject,
+        headline=_broken(broken) if broken else _headline(figures, options),
+        figures={**figures, **loss},
+        controls=controls,
+        tables=(
+            padding_report.source_table(lengths.about, found),
+            padding_report.limit_table(limits, options),
+            *tables,
+        ),
+        charts=padding_report.charts(lengths.about, found, limits),
+        notes=(*padding_report.notes(lengths.about, seen, found), *said),
+        environment=dict(evidence.environment),
+    )
+
+
+def _figures(evidence: Evidence) -> dict[str, Estimate]:
+    lengths = decode(evidence.files)
+    if lengths is None:
+        return {}
+    found, options = counts(lengths), read_options(evidence.options)
+    seen = cut(found, options)
+    return padding_report.padding_figures(lengths.about, found, seen, options) if seen else {}
+
+
+def _recovered(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
+    return tuple(
+        Control(
+            name=name,
+            expected=value,
+            recovered=(recovered := figures[name].value if name in figures else math.nan),
+            ok=math.isclose(recovered, value, rel_tol=TOLERANCE, abs_tol=1e-9),
+        )
+        for name, value in expected.items()
+    )
+
+
+def _loss(
+    evidence: Evidence, lengths: Lengths, rows: int, options: Options
+) -> tuple[dict[str, Estimate], tuple[Table, ...], tuple[str, ...]]:
+    """Return figures, tables and notes about the loss; a note alone where the vocabulary is not known."""
+    sizes = model_sizes(evidence.files)
+    vocabulary = sizes.vocabulary if sizes else lengths.about.vocabulary
+    if not vocabulary:
+        return {}, (), ("The loss was not sized: name the model with --model, or a tokenizer, to know its vocabulary.",)
+    measured = chunks.read_measured(evidence.files)
+    figures, choice = loss_report.loss_figures(int(rows), vocabulary, sizes, options, measured)
+    said: list[str] = []
+    if not sizes:
+        said.append("The vocabulary is the tokenizer's; models pad their head to more. --model takes the model's own.")
+    if measured is None:
+        said.append("Bytes a logit and the chunk are predictions; --measure-loss runs the loss itself.")
+    if message := evidence.options.get("oom"):
+        found, sentence = loss_report.oom_figures(message, vocabulary, options.batch_size)
+        figures.update(found)
+        said.append(f"Out of memory: {sentence}.")
+    return figures, (loss_report.chunk_table(choice, vocabulary),), tuple(said)
+
+
+def _oom_alone(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
+    sizes = model_sizes(evidence.files)
+    vocabulary = sizes.vocabulary if sizes else int(evidence.options.get("vocabulary") or 0)
+    size = read_options(evidence.options).batch_size
+    figures, sentence = loss_report.oom_figures(evidence.options["oom"], vocabulary, size)
+    return Report(
+        command=evidence.command,
+        verdict="ok",
+        title=evidence.subject,
+        headline=sentence,
+        figures=figures,
+        controls=controls,
+        environment=dict(evidence.environment),
+    )
+
+
+def _verdict(about: About) -> Verdict:
+    return "warn" if about.skipped_rows or about.unmasked_rows or about.padded_rows else "ok"
+
+
+def _headline(figures: Mapping[str, Estimate], options: Options) -> str:
+    waste, rows = figures["padding.waste_share"], figures["lengths.rows"]
+    parts = [
+        f"{waste.value:.1%} of each batch is padding in random order (batch size {options.batch_size})",
+        f"{rows.value:,.0f} rows, {figures['padding.tokens_total'].value:,.0f} tokens",
+        f"worst batch {figures['padding.worst_batch'].value:,.0f} slots",
+    ]
+    if figures["padding.truncated_share"].value:
+        parts.append(f"{figures['padding.truncated_share'].value:.2%} of the tokens are cut off")
+    return " · ".join(parts)
+
+
+def _broken(names: list[str]) -> str:
+    return f"not measured: a control was not recovered ({', '.join(names)}); please report this"
+
+
+def _nothing(evidence: Evidence, about: About | None, controls: tuple[Control, ...]) -> Report:
+    ended = "" if evidence.status == "finished" else f" ({evidence.status})"
+    empty = counts_note(about)
+    return Report(
+        command=evidence.command,
+        verdict="not measured",
+        title=evidence.subject,
+        headline=f"not measured: {padding_report.nothing(about)}{ended}; name a dataset whose rows hold tokens",
+        figures={},
+        controls=controls,
+        notes=empty,
+        environment=dict(evidence.environment),
+    )
+
+
+def counts_note(about: About | None) -> tuple[str, ...]:
+    """Return the notes of a dataset without tokens."""
+    if about is None:
+        return ()
+    import numpy as np
+
+    return tuple(padding_report.notes(about, None, Counts(np.zeros((0, 3), np.int64))))

@@ -1,0 +1,95 @@
+"""Classes that are unlike most: never wrongly right, never wrongly wrong. Known of transformers 5.24."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import msgspec  # noqa: E402
+
+from stepprobe.analysis.attention.derive import mask_answer  # noqa: E402
+from stepprobe.model.attention import CAPTURE, read_capture, write_capture  # noqa: E402
+from tests.fakes.attention import config, evidence, holds, kinds, report, value  # noqa: E402
+
+TEXT = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "pad_token_id": 0,
+}
+
+
+def test_a_window_that_a_class_does_not_heed_is_no_leak_where_it_hides_nothing():
+    short = report(config("moshi", sliding_window=64, max_position_embeddings=64), length=48)
+    assert short.verdict == "ok"
+    assert (value(short, "twin.leak_pairs"), value(short, "mask.layers_correct")) == (0, 2)
+    assert any("does not heed the window of its config" in note for note in short.notes)
+
+
+def test_a_window_that_a_class_does_not_heed_is_a_leak_where_it_should_hide():
+    long = report(config("moshi", sliding_window=16, max_position_embeddings=64), length=48)
+    assert long.verdict == "fail"
+    assert "mask.wrong" in kinds(long)
+    assert value(long, "mask.layers_correct") == 0
+    assert holds(long, 5) == "NO"
+
+
+def test_a_mask_that_is_learned_is_slow_and_not_wrong():
+    told = report(config("doge"))
+    assert (told.verdict, kinds(told)) == ("warn", {"mask.lost"})
+    assert holds(told, 12) == "yes"
+
+
+def test_a_class_that_says_it_looks_both_ways_may():
+    told = report(config("xlm"))
+    assert (told.verdict, kinds(told)) == ("warn", {"kernel.eager"})
+    causal = report(config("xlm", causal=True))
+    assert value(causal, "mask.layers_correct") == 2
+
+
+@pytest.mark.parametrize("kind", ["mvp", "trocr", "xglm"])
+def test_hand_written_attention_over_folded_heads_is_seen(kind):
+    told = report(config(kind, is_decoder=True), size=2)
+    assert (told.verdict, kinds(told)) == ("warn", {"kernel.eager"})
+    assert (value(told, "mask.layers"), value(told, "mask.fallback_layers")) == (2, 2)
+
+
+def test_the_heads_are_told_from_the_rows():
+    captured = read_capture(evidence(config("mvp", is_decoder=True), size=2).files[CAPTURE])
+    assert {call.query for call in captured.calls} == {(2, config("mvp").decoder_attention_heads, 24, 0)}
+
+
+def test_layers_that_are_run_several_times_are_as_many_as_their_calls():
+    told = report(config("hrm_text", num_hidden_layers=2, num_layers_per_stack=None))
+    assert told.verdict == "ok"
+    layers = value(told, "mask.layers")
+    assert layers == value(told, "mask.layers_correct") > 4
+
+
+def test_a_call_too_few_of_layers_run_several_times_is_not_measured():
+    kept = evidence(config("hrm_text", num_hidden_layers=2, num_layers_per_stack=None))
+    whole = read_capture(kept.files[CAPTURE])
+    cut = write_capture(msgspec.structs.replace(whole, calls=whole.calls[1:]))
+    told = mask_answer(msgspec.structs.replace(kept, files={CAPTURE: cut}))
+    assert told.verdict == "not measured"
+
+
+def test_attention_over_something_else_than_tokens_is_left_out():
+    told = report(config("inkling2_text"))
+    assert told.verdict == "warn"
+    assert value(told, "mask.layers") == value(told, "mask.layers_correct") == 2
+    assert "kernel.eager" in kinds(told)
+
+
+def test_a_class_without_attention_says_so():
+    told = report(transformers.xLSTMConfig())
+    assert told.headline.startswith("no attention layer; nothing leaks")
+
+
+def test_cross_attention_that_text_does_not_reach_is_no_missing_layer():
+    text = {**TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "rope_parameters": None}
+    told = report(transformers.MllamaConfig(text_config=text))
+    assert told.verdict == "ok"
+    assert value(told, "mask.layers") == 2
