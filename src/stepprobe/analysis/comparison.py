@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from stepprobe.analysis.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.job import Job, read_job
+from stepprobe.analysis.outcome.outcome import outcome
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.reservations import run_notes
 from stepprobe.analysis.settings import settings
@@ -55,19 +56,22 @@ def compare(before: Evidence, after: Evidence) -> Report:
     figures |= dict(_rate_figures(rates))
     busy = _busy(first, second)
     verdict = _verdict(wall, cpu, busy)
+    came = outcome((before, after), jobs, busy=bool(busy))
     return Report(
         command="compare",
         verdict=verdict,
         reason=_reason(wall, verdict, busy),
         title=f"{before.subject} → {after.subject}",
         headline=_headline(first, verdict, figures, busy),
-        figures=figures,
+        figures=figures | came.figures,
+        findings=came.findings,
         tables=(
+            *came.tables,
             _accounts(first, second, figures),
             *_rates(rates, figures),
             *_environment(before, after, first, second),
         ),
-        notes=tuple(_notes(jobs, (before, after))),
+        notes=(*came.notes, *_notes(jobs, (before, after))),
         environment=settings(after, second),
     )
 

@@ -31,6 +31,7 @@ def recompute(view: View) -> Iterator[Finding]:
         accounts=("recompute",),
         remedies=(
             Remedy(
+                name="checkpointing.off",
                 action="turn gradient checkpointing off if the activations fit into memory",
                 predicted=all_of(cost, "what is computed twice"),
                 fixed=view.account(*FORWARD, *BACKWARD),
@@ -61,6 +62,7 @@ def forward_extra(view: View) -> Iterator[Finding]:
         accounts=FORWARD,
         remedies=(
             Remedy(
+                name="forward.reuse",
                 action="reuse the outputs of the training forward, or compute those of a fixed model once, before",
                 predicted=up_to(cost, "a forward without gradients is cheaper than one with"),
                 fixed=scaled(forward, 1 - cost.value / forward.value, "the forwards that train"),
@@ -87,6 +89,7 @@ def optimizer_slow(view: View) -> Iterator[Finding]:
         accounts=("optimizer",),
         remedies=(
             Remedy(
+                name="optimizer.foreach",
                 action="foreach=True, or fused=True where the optimizer offers it",
                 predicted=up_to(cost, "the arithmetic stays, the calls for each parameter go"),
             ),
@@ -110,6 +113,7 @@ def train_walks(view: View) -> Iterator[Finding]:
         accounts=("forward.other",),
         remedies=(
             Remedy(
+                name="train.once",
                 action="call model.train() once, and again only after an evaluation",
                 predicted=all_of(cost, "no walks in a step"),
             ),
@@ -132,6 +136,7 @@ def amp_skipped(view: View) -> Iterator[Finding]:
         share=view.share(cost),
         remedies=(
             Remedy(
+                name="amp.bfloat16",
                 action="train in bfloat16, or lower GradScaler(init_scale=…) and raise growth_interval",
                 predicted=up_to(cost, "in bfloat16 no step is skipped; a gentler scaler still skips some"),
             ),

@@ -18,12 +18,18 @@ HEAD = ("forward.lm_head", "forward.loss", "backward.lm_head", "backward.loss")
 
 PADDING_SHARE = 0.05
 """Slots without a token below which grouping by length has little left to win."""
+LEFT_PADDING = 0.1
+"""Padding that grouping by length or packing may leave: what it really leaves depends on lengths that were not seen."""
 SLOTS_VARY = 0.05
 """Coefficient of variation from which the steps themselves show how time grows with slots."""
 LABELLED_SHARE = 0.5
 """Where more than half of the slots are learned from, leaving the others out of the head saves little."""
 NEW_SHAPES_FEWEST = 2
 """One slow step with a new shape may be slow for another reason."""
+
+LONGEST = ("padding.longest", "pad to the longest row of the batch, not to a fixed length")
+GROUP = ("padding.group", "group rows by length")
+PACK = ("padding.pack", "pack rows")
 
 
 def padding_waste(view: View) -> Iterator[Finding]:
@@ -41,7 +47,7 @@ def padding_waste(view: View) -> Iterator[Finding]:
     if not view.worth(cost):
         return
     fixed_shape = process.records.sites is not None and len(process.records.sites.shapes) == 1
-    action = "pad to the longest row of the batch, not to a fixed length" if fixed_shape else "group rows by length"
+    first = LONGEST if fixed_shape else GROUP
     yield Finding(
         kind="padding.waste",
         title=f"{share:.0%} of the slots are padding: {slots - real:,.0f} of {slots:,.0f} a step hold no token.",
@@ -49,7 +55,10 @@ def padding_waste(view: View) -> Iterator[Finding]:
         cost=cost,
         share=view.share(cost),
         accounts=COMPUTE,
-        remedies=tuple(Remedy(action=one, predicted=cost, fixed=_fixed(line)) for one in (action, "pack rows")),
+        remedies=tuple(
+            Remedy(name=name, action=action, predicted=_batched(line, slots, real) or cost, fixed=_fixed(line))
+            for name, action in (first, PACK)
+        ),
         cites=("tokens.padding_share", "tokens.slots_per_step", "tokens.real_per_step"),
     )
 
@@ -76,6 +85,16 @@ def _padding_cost(line: Line, padding: float) -> Estimate:
     low, value, high = (max(0.0, line.slope + sign * line.half_width) * padding for sign in (-1, 0, 1))
     method = f"{line.slope * 1000:.3g} µs per slot (fit over {line.n} steps, R² {line.explained:.2f})"
     return Estimate(value=value, unit="ms", low=low, high=high, n=line.n, method=method)
+
+
+def _batched(line: Line | None, slots: float, real: float) -> Estimate | None:
+    """Predict what batches save that leave between no padding and ``LEFT_PADDING``; None where slots hardly vary."""
+    if line is None:
+        return None
+    ends = _padding_cost(line, slots - real), _padding_cost(line, max(0.0, slots - real / (1 - LEFT_PADDING)))
+    method = f"{ends[0].method}; grouping or packing may leave up to {LEFT_PADDING:.0%} padding"
+    value = (ends[0].value + ends[1].value) / 2
+    return Estimate(value=value, unit="ms", low=ends[1].low, high=ends[0].high, n=line.n, method=method)
 
 
 def _fixed(line: Line | None) -> Estimate | None:
@@ -105,6 +124,7 @@ def loss_unlabelled(view: View) -> Iterator[Finding]:
         accounts=HEAD,
         remedies=(
             Remedy(
+                name="loss.labelled_rows",
                 action="compute the head and the loss on labelled rows only (select them before the head)",
                 predicted=up_to(cost, "selecting the rows costs something, too"),
                 fixed=scaled(head, labelled, "rows with a label"),
@@ -134,6 +154,7 @@ def shapes_first_seen(view: View) -> Iterator[Finding]:
         accounts=COMPUTE,
         remedies=(
             Remedy(
+                name="shapes.few",
                 action="pad lengths to a few sizes (pad_to_multiple_of), or run each size once before the start",
                 predicted=up_to(cost, "fewer shapes mean more padding"),
             ),
