@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from stepprobe.analysis.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.job import Job, read_job
-from stepprobe.analysis.outcome.outcome import outcome
+from stepprobe.analysis.outcome.outcome import Outcome, outcome
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.reservations import run_notes
 from stepprobe.analysis.settings import settings
@@ -44,6 +44,11 @@ def compare(before: Evidence, after: Evidence) -> Report:
         NotObserved: One of them holds no finished step.
         EvidenceError: One of them is damaged.
     """
+    return examine(before, after)[0]
+
+
+def examine(before: Evidence, after: Evidence) -> tuple[Report, Outcome]:
+    """Compare two runs as ``compare`` does, and return the outcome of what the first one promised beside the report."""
     jobs = [_read(before, "first"), _read(after, "second")]
     first, second = jobs[0].main, jobs[1].main
     wall = _difference(first.wall, second.wall, "ms")
@@ -57,7 +62,7 @@ def compare(before: Evidence, after: Evidence) -> Report:
     busy = _busy(first, second)
     verdict = _verdict(wall, cpu, busy)
     came = outcome((before, after), jobs, busy=bool(busy))
-    return Report(
+    report = Report(
         command="compare",
         verdict=verdict,
         reason=_reason(wall, verdict, busy),
@@ -74,6 +79,7 @@ def compare(before: Evidence, after: Evidence) -> Report:
         notes=(*came.notes, *_notes(jobs, (before, after))),
         environment=settings(after, second),
     )
+    return report, came
 
 
 def _read(evidence: Evidence, which: str) -> Job:

@@ -1,7 +1,10 @@
 """Findings about what is computed: padding, rows without a label, shapes never seen before."""
 
 from collections.abc import Iterator
+from math import log
 from statistics import stdev
+
+import msgspec
 
 from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.findings.view import Rule, View, scaled, up_to
@@ -15,6 +18,7 @@ from stepprobe.model.finding import Finding, Remedy
 
 COMPUTE = (*FORWARD, "recompute", *BACKWARD)
 HEAD = ("forward.lm_head", "forward.loss", "backward.lm_head", "backward.loss")
+ATTENTION = ("forward.attention", "backward.attention")
 
 PADDING_SHARE = 0.05
 """Slots without a token below which grouping by length has little left to win."""
@@ -22,6 +26,8 @@ LEFT_PADDING = 0.1
 """Padding that grouping by length or packing may leave: what it really leaves depends on lengths that were not seen."""
 SLOTS_VARY = 0.05
 """Coefficient of variation from which the steps themselves show how time grows with slots."""
+STEEPEST = 2.0
+"""Attention grows with the square of the length; nothing in a step grows faster."""
 LABELLED_SHARE = 0.5
 """Where more than half of the slots are learned from, leaving the others out of the head saves little."""
 NEW_SHAPES_FEWEST = 2
@@ -41,9 +47,10 @@ def padding_waste(view: View) -> Iterator[Finding]:
     share = 1 - real / slots
     if share < PADDING_SHARE:
         return
-    line = _time_by_slots(view)
+    growth = _time_by_slots(view, slots)
     compute = view.account(*COMPUTE)
-    cost = _padding_cost(line, slots - real) if line else up_to(scaled(compute, share, ""), "slots do not vary")
+    cost = growth.saved(real) if growth else up_to(scaled(compute, share, ""), "slots do not vary")
+    batched = _batched(growth, real) if growth else cost
     if not view.worth(cost):
         return
     fixed_shape = process.records.sites is not None and len(process.records.sites.shapes) == 1
@@ -56,8 +63,8 @@ def padding_waste(view: View) -> Iterator[Finding]:
         share=view.share(cost),
         accounts=COMPUTE,
         remedies=tuple(
-            Remedy(name=name, action=action, predicted=_batched(line, slots, real) or cost, fixed=_fixed(line))
-            for name, action in (first, PACK)
+            Remedy(name=name, action=action, predicted=predicted, fixed=growth.fixed if growth else None)
+            for (name, action), predicted in ((first, batched), (PACK, _packed(view, batched) if growth else cost))
         ),
         cites=("tokens.padding_share", "tokens.slots_per_step", "tokens.real_per_step"),
     )
@@ -68,39 +75,77 @@ def _padded_at(process: Process) -> str:
     return process.own_line(("data.fetch", "data.collate")) or process.hottest(("data.collate",))
 
 
-def _time_by_slots(view: View) -> Line | None:
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """How the time of forward and backward grows with slots, from the steps themselves."""
+
+    line: Line
+    """ms by slots."""
+    power: Line
+    """Logarithm of ms by logarithm of slots: its slope is 1 where time is proportional to slots, 2 to their square."""
+    compute: float
+    """ms per step."""
+    slots: float
+    """Slots per step."""
+
+    @property
+    def straight(self) -> bool:
+        """Whether a line with a fixed part describes it; else time grows faster than slots, and a power does."""
+        return self.line.intercept >= 0
+
+    @property
+    def fixed(self) -> Estimate | None:
+        """The part that fewer slots leave as it is."""
+        if not self.straight or not self.line.intercept:
+            return None
+        method = "forward and backward at no slots"
+        return Estimate(value=self.line.intercept, unit="ms", n=self.line.n, method=method)
+
+    def saved(self, slots: float) -> Estimate:
+        """Return the ms that steps of so many slots save."""
+        line, power, fewer = self.line, self.power, max(0.0, self.slots - slots)
+        if self.straight:
+            low, value, high = (max(0.0, line.slope + sign * line.half_width) * fewer for sign in (-1, 0, 1))
+            method = f"{line.slope * 1000:.3g} µs per slot (fit over {line.n} steps, R² {line.explained:.2f})"
+        else:
+            powers = (min(STEEPEST, max(0.0, power.slope + sign * power.half_width)) for sign in (-1, 0, 1))
+            low, value, high = (self.compute * (1 - min(1.0, slots / self.slots) ** one) for one in powers)
+            method = f"time grows as slots to the power {power.slope:.2f} (fit over {power.n} steps)"
+        return Estimate(value=value, unit="ms", low=low, high=high, n=line.n, method=method)
+
+
+def _time_by_slots(view: View, mean_slots: float) -> Growth | None:
     """Fit ms of forward and backward by slots over steps in full; None where slots hardly vary."""
     steps = [entry for entry in view.process.entries if entry.weight == 1 and not entry.counters.get("new_shapes")]
-    slots = [entry.counters.get("slots", 0) for entry in steps]
-    if len(steps) < 2 or stdev(slots) < SLOTS_VARY * sum(slots) / len(slots):
+    points = [(slots, ms) for one in steps if (slots := one.counters.get("slots", 0)) and (ms := _compute_ms(one)) > 0]
+    slots, times = [point[0] for point in points], [point[1] for point in points]
+    if len(points) < 2 or stdev(slots) < SLOTS_VARY * sum(slots) / len(slots):
         return None
-    return fit_line(slots, [_compute_ms(entry) for entry in steps])
+    line, power = fit_line(slots, times), fit_line([log(one) for one in slots], [log(one) for one in times])
+    if line is None or power is None:
+        return None
+    return Growth(line=line, power=power, compute=view.account(*COMPUTE).value, slots=mean_slots)
 
 
 def _compute_ms(entry: Entry) -> float:
     return sum(entry.accounts.get(name, 0) for name in COMPUTE) / NS_PER_MS
 
 
-def _padding_cost(line: Line, padding: float) -> Estimate:
-    low, value, high = (max(0.0, line.slope + sign * line.half_width) * padding for sign in (-1, 0, 1))
-    method = f"{line.slope * 1000:.3g} µs per slot (fit over {line.n} steps, R² {line.explained:.2f})"
-    return Estimate(value=value, unit="ms", low=low, high=high, n=line.n, method=method)
-
-
-def _batched(line: Line | None, slots: float, real: float) -> Estimate | None:
-    """Predict what batches save that leave between no padding and ``LEFT_PADDING``; None where slots hardly vary."""
-    if line is None:
-        return None
-    ends = _padding_cost(line, slots - real), _padding_cost(line, max(0.0, slots - real / (1 - LEFT_PADDING)))
+def _batched(growth: Growth, real: float) -> Estimate:
+    """Predict what batches save that leave between no padding and ``LEFT_PADDING``."""
+    ends = growth.saved(real), growth.saved(real / (1 - LEFT_PADDING))
     method = f"{ends[0].method}; grouping or packing may leave up to {LEFT_PADDING:.0%} padding"
     value = (ends[0].value + ends[1].value) / 2
-    return Estimate(value=value, unit="ms", low=ends[1].low, high=ends[0].high, n=line.n, method=method)
+    return Estimate(value=value, unit="ms", low=ends[1].low, high=ends[0].high, n=ends[0].n, method=method)
 
 
-def _fixed(line: Line | None) -> Estimate | None:
-    if line is None or line.intercept <= 0:
-        return None
-    return Estimate(value=line.intercept, unit="ms", n=line.n, method="forward and backward at no slots")
+def _packed(view: View, batched: Estimate) -> Estimate:
+    """Predict what packing saves: in attention between nothing, without a variable-length kernel, and its share."""
+    compute = view.account(*COMPUTE).value
+    rest = 1 - view.account(*ATTENTION).value / compute if compute else 1.0
+    low = None if batched.low is None else batched.low * rest
+    method = f"{batched.method}; without a variable-length kernel packing saves nothing in attention"
+    value = batched.value * (1 + rest) / 2
+    return Estimate(value=value, unit="ms", low=low, high=batched.high, n=batched.n, method=method)
 
 
 def loss_unlabelled(view: View) -> Iterator[Finding]:

@@ -44,16 +44,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The last one is all that was done."""
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    saved: Estimate | None = None
+    """ms per step that the second run saves on the first for the same work, whatever was promised."""
     confounded: str = ""
     """What else changed, so that a prediction cannot be held to what came; empty where nothing did."""
 
     @property
     def figures(self) -> dict[str, Estimate]:
         """Figures of all that was done."""
-        if not self.judged:
-            return {}
-        last = self.judged[-1]
-        found = {PREDICTED: last.predicted, MEASURED: last.measured, HELD: _as_figure(last)}
+        found = {MEASURED: self.saved}
+        if self.judged:
+            found |= {PREDICTED: self.judged[-1].predicted, HELD: _as_figure(self.judged[-1])}
         return {name: estimate for name, estimate in found.items() if estimate is not None}
 
 
@@ -70,14 +71,13 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
         return Outcome(notes=(f"no outcome: {why}",))
     first, second = (undisturbed(job.main) if busy else job.main for job in jobs)
     others = [first if rank is jobs[0].main else rank for rank in jobs[0].ranks]
-    findings = find(first, others)
+    findings, gains = find(first, others), Gains(first, second, calm=busy)
     if not findings:
-        return Outcome(notes=("no outcome: the run before promised nothing (it has no finding)",))
-    gains = Gains(first, second, calm=busy)
+        return Outcome(notes=("no outcome: the run before promised nothing (it has no finding)",), saved=gains.saved())
     promises = list(_promises(findings, gains))
     made = [promise for promise in promises if promise.seen]
     if not made:
-        return Outcome(tables=(_table((), promises),), notes=(_nothing_made(promises),))
+        return Outcome(tables=(_table((), promises),), notes=(_nothing_made(promises),), saved=gains.saved())
     also = (*unexplained(gains, [promise.remedy.name for promise in made]), *surroundings(runs, (first, second)))
     confounded = "; ".join(also)
     judged = tuple(_judged(made, gains, confounded))
@@ -87,6 +87,7 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
         judged=judged,
         tables=(_table(judged, promises),),
         notes=tuple(_notes(made, gains, confounded)),
+        saved=gains.saved(),
         confounded=confounded,
     )
 
