@@ -13,18 +13,18 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-VOCABULARY, LONGEST, GROUPED_BATCHES = 2048, 384, 50
+VOCABULARY, LONGEST, GROUPED_BATCHES = 2048, 512, 50
 """Fifty batches are sorted by length at a time, as the HF Trainer does it."""
 
 
 class Rows(Dataset):
     """Random tokens of log-normal length, the first part of each a prompt; reading one may take its time."""
 
-    def __init__(self, count, median, spread, slow_ms):
+    def __init__(self, count, median, spread, slow_ms, vocabulary=VOCABULARY):
         dice = torch.Generator().manual_seed(0)
         lengths = torch.exp(torch.randn(count, generator=dice) * spread) * median
         self.lengths = lengths.long().clamp(8, LONGEST).tolist()
-        self.slow_ms = slow_ms
+        self.slow_ms, self.vocabulary = slow_ms, vocabulary
 
     def __len__(self):
         return len(self.lengths)
@@ -33,7 +33,7 @@ class Rows(Dataset):
         if self.slow_ms:
             time.sleep(self.slow_ms / 1000)  # as a disk or a network would
         dice = torch.Generator().manual_seed(index)
-        return torch.randint(1, VOCABULARY, (self.lengths[index],), generator=dice)
+        return torch.randint(1, self.vocabulary, (self.lengths[index],), generator=dice)
 
 
 def padded(rows, prompt):
@@ -95,15 +95,16 @@ def model_of(options):
     return Gemma3ForCausalLM(Gemma3TextConfig(**sizes, sliding_window=options.window, layer_types=layers))
 
 
-def loss_of(model, batch, options):
-    """The model's own loss, or the head and the loss on the rows alone that have a label."""
-    if not options.labelled_rows:
-        return model(**batch, use_cache=False).loss
-    labels = batch.pop("labels")
-    hidden = model.model(**batch, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
-    targets = labels[:, 1:].flatten()
-    rows = (targets != -100).nonzero().squeeze(1)
-    return functional.cross_entropy(model.lm_head(hidden[rows]).float(), targets[rows])
+def on_labelled_rows(model):
+    """Let the model compute head and loss on the rows alone that have a label."""
+
+    def forward(labels, **batch):
+        hidden = model.model(**batch).last_hidden_state[:, :-1].flatten(0, 1)
+        targets = labels[:, 1:].flatten()
+        rows = (targets != -100).nonzero().squeeze(1)
+        return {"loss": functional.cross_entropy(model.lm_head(hidden[rows]).float(), targets[rows])}
+
+    model.forward = forward
 
 
 def parse():
@@ -112,7 +113,7 @@ def parse():
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--median", type=float, default=70)
-    parser.add_argument("--spread", type=float, default=0.7)
+    parser.add_argument("--spread", type=float, default=0.6)
     parser.add_argument("--order", choices=("random", "grouped", "packed"), default="random")
     parser.add_argument("--prompt", type=float, default=0.0, help="part of each row that has no label")
     parser.add_argument("--labelled-rows", action="store_true", help="head and loss on labelled rows only")
@@ -129,7 +130,7 @@ def main():
     """Train."""
     options = parse()
     torch.set_num_threads(1)
-    rows = Rows(options.rows * options.steps, options.median, options.spread, options.slow_ms)
+    rows = Rows(options.rows * options.steps, options.median, options.spread, options.slow_ms, options.vocabulary)
     join = packed if options.order == "packed" else padded
     loader = DataLoader(
         rows,
@@ -140,10 +141,12 @@ def main():
     model = model_of(options)
     if options.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
+    if options.labelled_rows:
+        on_labelled_rows(model)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     for batch in loader:
-        loss_of(model, batch, options).backward()
+        model(**batch, use_cache=False)["loss"].backward()
         optimizer.step()
         optimizer.zero_grad()
 

@@ -6,27 +6,26 @@ python bench/forecast_step.py ROWS WINDOW      # prints [ms saved, low, high], C
 import json
 import random
 import statistics
-import sys
 import time
 
 import torch
-from forecast_job import VOCABULARY, model_of, parse
+from forecast_job import model_of, parse
 
 REPEATS, WARMUP, DRAWS = 25, 3, 400
 
 
 def main() -> None:
     """Measure in blocks of both lengths, in random order, and print the difference of the medians."""
-    rows, window = int(sys.argv[1]), int(sys.argv[2])
-    sys.argv = [sys.argv[0], "--window", str(window)]
+    options = parse()
+    window = options.window
     torch.set_num_threads(1)
-    model = model_of(parse())
+    model = model_of(options)
     model.train()
     dice = random.Random(0)
     times: dict[int, list[float]] = {window: [], window - 1: []}
     for repeat in range(WARMUP + REPEATS):
         for length in dice.sample(sorted(times), 2):
-            ids = torch.randint(1, VOCABULARY, (rows, length))
+            ids = torch.randint(1, options.vocabulary, (options.rows, length))
             begun = time.thread_time_ns()
             model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids, use_cache=False).loss.backward()
             if repeat >= WARMUP:

@@ -223,9 +223,9 @@ def compare(before: Path, after: Path) -> Report:
     from stepprobe.analysis import comparison
     from stepprobe.analysis.outcome.log import pairs_of
 
+    runs = store.load(before), store.load(after)
     if before.resolve() == after.resolve():
         raise UsageError(f"{_path(before)} is named twice; name the run before a change and the run after it")
-    runs = store.load(before), store.load(after)
     compared, found = comparison.examine(*runs)
     pairs = pairs_of(found, runs, (before.resolve().name, after.resolve().name))
     return msgspec.structs.replace(compared, notes=(*compared.notes, *_log(before.resolve().parent, pairs)))

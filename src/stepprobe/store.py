@@ -251,8 +251,8 @@ def append_pairs(out: Path, pairs: Sequence[Pair]) -> int:
             return len(new)
     except OSError as error:
         raise StepprobeError(
-            f"cannot write {as_text(str(out / CALIBRATION))}: {error.strerror}; the comparison is whole. Make the folder "
-            "writable, then compare again"
+            f"cannot write {as_text(str(out / CALIBRATION))}: {error.strerror}; the comparison is whole. "
+            "Make the folder writable, then compare again"
         ) from error
 
 

@@ -1,11 +1,12 @@
 """Which remedies were made between two runs: seen in settings that changed and in what the steps no longer do."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from stepprobe.analysis.findings.tokens import HEAD
 from stepprobe.analysis.outcome.gains import LESS, Gains
 from stepprobe.analysis.process import Process
+from stepprobe.analysis.shapes import mean_rows
+from stepprobe.analysis.statistics import difference
 from stepprobe.analysis.tokens import observed
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.finding import Finding, Remedy
@@ -16,8 +17,8 @@ PACKED_ROWS = 1.25
 VANISHED = 0.05
 """Part of a cost that may remain where a change has taken it out."""
 
-UNKNOWN_AT_ZERO = ("loader_batch_size", "per_device_train_batch_size")
-"""Settings that say nothing where they are absent or zero: a sampler of the user's own makes the batches."""
+NOT_SAID = ("loader_batch_size", "per_device_train_batch_size", "device", "framework", "optimizer")
+"""Settings that say nothing where they are absent or zero: a sampler of the user's own may make the batches."""
 
 Detector = Callable[[Gains, Finding, Remedy], str]
 """Says what shows that a remedy was made; empty where nothing does."""
@@ -32,7 +33,7 @@ def setting(gains: Gains, *names: str) -> str:
     """Return ``gradient_checkpointing True → False`` for the first of some settings that changed; empty for none."""
     for name in names:
         before, after = (one.facts.get(name) for one in (gains.first, gains.second))
-        unknown = name in UNKNOWN_AT_ZERO and not (before and after)
+        unknown = name in NOT_SAID and not (before and after)
         if not unknown and (before or None) != (after or None):
             return f"{name} {before} → {after}"
     return ""
@@ -69,25 +70,14 @@ def _once(gains: Gains, finding: Finding, remedy: Remedy) -> str:
 def _padding(process: Process) -> float | None:
     """Return the share of padding; without a mask only a batch of one row, as padding-free ones are, is known."""
     if process.unmasked:
-        return 0.0 if _rows(process) == 1 else None
+        return 0.0 if mean_rows(process) == 1 else None
     if not (observed(process, "slots") and observed(process, "real")):
         return None
     return 1 - process.counter("real").value / process.counter("slots").value
 
 
-def _rows(process: Process) -> float | None:
-    """Return the mean rows of a micro-batch, from the shapes that were counted."""
-    counted = [
-        (int(match[1]), times)
-        for shape, times in (process.records.sites.shapes if process.records.sites else ())
-        if (match := re.match(r"(\d+)×\d+", shape))
-    ]
-    batches = sum(times for _, times in counted)
-    return sum(rows * times for rows, times in counted) / batches if batches else None
-
-
 def _tokens_of_a_row(process: Process) -> float | None:
-    rows, micro_steps = _rows(process), process.counter("micro_steps").value
+    rows, micro_steps = mean_rows(process), process.counter("micro_steps").value
     return (
         process.counter("real").value / (rows * max(1.0, micro_steps)) if rows and observed(process, "real") else None
     )
@@ -119,14 +109,20 @@ def _repaired(gains: Gains, *_: object) -> str:
 
 
 def _labelled_rows(gains: Gains, *_: object) -> str:
-    shares = [
-        one.counter("labelled").value / one.counter("slots").value
+    """A slot costs less of the head: fewer slots alone do not show as this."""
+    if not all(observed(one, "slots") for one in (gains.first, gains.second)):
+        return ""
+    before, after = (
+        one.ratio(
+            lambda entry: sum(entry.accounts.get(name, 0) for name in HEAD),
+            lambda entry: entry.counters.get("slots", 0),
+        )
         for one in (gains.first, gains.second)
-        if observed(one, "labelled") and observed(one, "slots")
-    ]
-    if len(shares) == 2 and shares[1] > shares[0] * (1 + LESS):
-        return ""  # the batches changed: less of the head is wasted, but as much of it is computed
-    return f"{_named(HEAD)} {_from_to(gains, HEAD)}" if gains.less(*HEAD) else ""
+    )
+    low = difference(after, before)[1]
+    if low is None or low <= 0 or after.value > (1 - LESS) * before.value:
+        return ""
+    return f"head and loss {before.value / 1000:.3g} → {after.value / 1000:.3g} µs a slot"
 
 
 def _fewer_shapes(gains: Gains, *_: object) -> str:

@@ -13,8 +13,8 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 def apart(runs: tuple[Evidence, Evidence], processes: tuple[Process, Process]) -> str:
     """Return why the two runs are no runs of one job; empty where they may be."""
     models = [(one.facts.get("model"), one.facts.get("parameters")) for one in processes]
-    if None not in models[0] and None not in models[1]:
-        if models[0] == models[1]:
+    if None not in (models[0][1], models[1][1]):
+        if models[0][1] == models[1][1]:
             return ""
         named = [f"{model} of {count:,} parameters" for model, count in models]
         return f"the model is another one ({named[0]} before, {named[1]} after), so nothing was promised for it"
