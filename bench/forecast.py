@@ -62,7 +62,7 @@ CASES = (
     Case(
         "T = window − 1",
         "window",
-        ("--spread", "0", "--rows", "2", "--vocabulary", "512", "--window", str(WINDOW)),
+        ("--spread", "0", "--rows", "2", "--vocabulary", "512", "--width", "32", "--window", str(WINDOW)),
         ("--median", str(WINDOW)),
         ("--median", str(WINDOW - 1)),
     ),
