@@ -19,8 +19,8 @@ from stepprobe.model.report import Column, Report, Table, Verdict
 
 WELCH = "after − before, interval from the block means of both runs (Welch)"
 
-COMPARED = "ledger"
-"""The probe whose evidence can be compared."""
+COMPARED = ("ledger", "profile")
+"""The probes whose evidence holds steps that can be compared."""
 
 
 ASIDE_APART = 0.05
@@ -83,9 +83,9 @@ def examine(before: Evidence, after: Evidence) -> tuple[Report, Outcome]:
 
 
 def _read(evidence: Evidence, which: str) -> Job:
-    if evidence.probe != COMPARED:
+    if evidence.probe not in COMPARED:
         raise UsageError(
-            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs two runs of stepprobe run"
+            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs two of stepprobe run or profile"
         )
     job = read_job(evidence)
     if not job.ranks:

@@ -8,7 +8,7 @@ from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Line, fit_line, median
 from stepprobe.model.records import Step
 
-ROWS = re.compile(r"(\d+)×\d+")
+ROWS = re.compile(r"(\d+)×(\d+)")
 """Shape of input ids of rows × slots, as it is written into evidence."""
 EXPLAINED_ENOUGH = 0.5
 """R² from which a line through slots predicts a step better than the median does."""

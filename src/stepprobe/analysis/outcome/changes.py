@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from stepprobe.analysis.findings.tokens import HEAD
 from stepprobe.analysis.outcome.gains import LESS, Gains
 from stepprobe.analysis.process import Process
-from stepprobe.analysis.shapes import mean_rows
+from stepprobe.analysis.shapes import ROWS, mean_rows
 from stepprobe.analysis.statistics import difference
 from stepprobe.analysis.tokens import observed
 from stepprobe.model.accounts import LABELS
@@ -14,6 +14,8 @@ from stepprobe.model.finding import Finding, Remedy
 OWN_LOADING = ("data.fetch", "data.collate")
 PACKED_ROWS = 1.25
 """Ratio of tokens in a row from which rows must hold more than one example: grouping leaves it as it is."""
+MORE_ROWS = 1.5
+"""Ratio of rows in a micro-batch from which the batch size was raised."""
 VANISHED = 0.05
 """Part of a cost that may remain where a change has taken it out."""
 
@@ -102,6 +104,53 @@ def _packed(gains: Gains, *_: object) -> str:
 
 def _grouped(gains: Gains, *_: object) -> str:
     return "" if _longer_rows(gains) else _less_padding(gains)
+
+
+def _one_row(gains: Gains) -> bool:
+    """Whether a batch became one row of the tokens that it had before: its rows were joined, none were added."""
+    return mean_rows(gains.second) == 1 and abs(gains.tokens[1] / gains.tokens[0] - 1) < LESS
+
+
+def _packed_apart(gains: Gains, *_: object) -> str:
+    return "" if gains.counted and _one_row(gains) else _packed(gains)
+
+
+def _joined(gains: Gains, *_: object) -> str:
+    return _packed(gains) if gains.counted and _one_row(gains) else ""
+
+
+def _chunked(gains: Gains, *_: object) -> str:
+    """A slot costs less of the head although all have a label; where many have none, labelled rows are likelier."""
+    labelled = gains.first
+    if not (observed(labelled, "labelled") and observed(labelled, "slots")):
+        return ""
+    share = labelled.counter("labelled").value / labelled.counter("slots").value
+    return _labelled_rows(gains) if share > 1 - LESS else ""
+
+
+def _shorter(gains: Gains, *_: object) -> str:
+    """No row is as long as the longest was, and attention takes decidedly less."""
+    longest = [_longest(one) for one in (gains.first, gains.second)]
+    attention = ("forward.attention", "backward.attention")
+    if not 0 < longest[1] < longest[0] or not gains.less(*attention, least=0.0):
+        return ""
+    return f"longest row {longest[0]} → {longest[1]} slots, attention {_from_to(gains, attention)}"
+
+
+def _longest(process: Process) -> int:
+    shapes = process.records.sites.shapes if process.records.sites else []
+    return max((int(match[2]) for shape, _ in shapes if (match := ROWS.match(shape))), default=0)
+
+
+def _more_rows(gains: Gains, *_: object) -> str:
+    before, after = mean_rows(gains.first), mean_rows(gains.second)
+    if not before or not after or after < MORE_ROWS * before or _longer_rows(gains):
+        return ""
+    return f"{before:.3g} → {after:.3g} rows in a micro-batch"
+
+
+def _fewer_syncs(gains: Gains, *_: object) -> str:
+    return _counter(gains, "syncs")
 
 
 def _repaired(gains: Gains, *_: object) -> str:
@@ -217,6 +266,16 @@ DETECTORS: dict[str, Detector] = {
     "amp.bfloat16": _scaler,
     "sync.kept": _site_gone,
     "line.removed": _line_gone,
+    "forecast.bucketing": _grouped,
+    "forecast.packing": _packed_apart,
+    "forecast.padding_free": _joined,
+    "forecast.chunked_loss": _chunked,
+    "forecast.labelled_rows": _labelled_rows,
+    "forecast.fast_path": _shorter,
+    "forecast.workers": _workers,
+    "forecast.fewer_syncs": _fewer_syncs,
+    "forecast.checkpointing_off": _not_recomputed,
+    "forecast.batch_size": _more_rows,
 }
 """By name of the remedy; any other is looked for in the time of its finding's accounts."""
 
@@ -230,8 +289,18 @@ EXPLAINED = {
     "checkpointing.off": ("gradient_checkpointing",),
     "optimizer.foreach": ("optimizer_foreach", "optimizer_fused", "optimizer"),
     "amp.bfloat16": ("bf16", "fp16"),
+    "forecast.batch_size": ("loader_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"),
 }
 """Settings that a remedy changes."""
+
+ALIAS = {
+    "forecast.bucketing": "padding.group",
+    "forecast.packing": "padding.pack",
+    "forecast.padding_free": "padding.pack",
+    "forecast.workers": "loader.workers",
+    "forecast.checkpointing_off": "checkpointing.off",
+}
+"""Forecasts that change the settings of a remedy of the ledger."""
 
 SETTINGS = (
     *("loader_workers", "dataloader_num_workers", "loader_persistent", "loader_pinned", "loader_batch_size"),
@@ -244,5 +313,5 @@ SETTINGS = (
 
 def unexplained(gains: Gains, made: Sequence[str]) -> list[str]:
     """Return the settings that changed without a remedy that changes them."""
-    known = {name for remedy in made for name in EXPLAINED.get(remedy, ())}
+    known = {name for remedy in made for name in EXPLAINED.get(ALIAS.get(remedy, remedy), ())}
     return [said for name in SETTINGS if name not in known and (said := setting(gains, name))]

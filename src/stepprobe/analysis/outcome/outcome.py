@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from stepprobe.analysis.contention import undisturbed
-from stepprobe.analysis.findings import find
 from stepprobe.analysis.job import Job
 from stepprobe.analysis.outcome.changes import seen, unexplained
 from stepprobe.analysis.outcome.gains import Gains
+from stepprobe.analysis.outcome.promised import promised
 from stepprobe.analysis.outcome.promises import Promise, sets_of, together
 from stepprobe.analysis.outcome.sameness import apart, surroundings
 from stepprobe.analysis.wording import ends
@@ -70,8 +70,7 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
     if why := apart(runs, (jobs[0].main, jobs[1].main)):
         return Outcome(notes=(f"no outcome: {why}",))
     first, second = (undisturbed(job.main) if busy else job.main for job in jobs)
-    others = [first if rank is jobs[0].main else rank for rank in jobs[0].ranks]
-    findings, gains = find(first, others), Gains(first, second, calm=busy)
+    findings, gains = promised(runs[0], jobs[0], busy=busy), Gains(first, second, calm=busy)
     if not findings:
         return Outcome(notes=("no outcome: the run before promised nothing (it has no finding)",), saved=gains.saved())
     promises = list(_promises(findings, gains))
