@@ -4,10 +4,10 @@
     python bench/forecast.py --write docs/forecasts.md        # and the table of the documentation
     python bench/forecast.py --case packing --pairs 4
 
-Each case is two trainings that differ in one change, run in turn (before, after, after, before, …). The prediction is
-made from the run before alone, the outcome by ``stepprobe compare``; where the machine was busy, both leave out the
-time in which the thread was put aside while it computed. The window is the one change that a run does not predict:
-there the step itself is asked, as ``stepprobe profile`` asks it.
+Each case is pairs of trainings that differ in one change; both of a pair run at the same time, so that the machine is
+the same for both. The prediction is made from the run before alone, the outcome by ``stepprobe compare``; where the
+machine was busy, both leave out the time in which the thread was put aside while it computed. The window is the one
+change that a run does not predict: there the step itself is asked, as ``stepprobe profile`` asks it.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,10 +119,10 @@ def pairs_of(case: Case, out: Path, arguments: argparse.Namespace) -> list[Row]:
     asked = window_gain(case) if case.remedy == "window" else None
     found = []
     for number in range(arguments.pairs):
-        sides = [case.before, case.after]
-        folders = {}
-        for side in sides if number % 2 == 0 else sides[::-1]:
-            folders[side] = observe((*case.both, *side), out, arguments.steps)
+        sides = [case.before, case.after] if number % 2 == 0 else [case.after, case.before]
+        with ThreadPoolExecutor(2) as pool:  # under the same load of the machine
+            ran = pool.map(lambda side: observe((*case.both, *side), out, arguments.steps), sides)
+            folders = dict(zip(sides, ran, strict=True))
         document = json.loads(stepprobe("compare", folders[case.before], folders[case.after], "--json").stdout)
         found.append(row_of(case, document, asked))
     return found
@@ -238,7 +239,9 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
             f"Made by `python bench/forecast.py --write {arguments.write}` on {platform.machine()}, {os.cpu_count()} "
             f"cores, one thread a training, {arguments.steps} steps a run, in {seconds / 60:.0f} minutes.",
             "",
-            "Each row is a pair of real trainings of a tiny model that differ in one change. The prediction comes from "
+            "Each row is a pair of real trainings of a tiny model that differ in one change and run at the same time, "
+            "so that the machine is the same for both; where it was busy, the time in which a thread was put aside "
+            "while it computed is left out of prediction and outcome. The prediction comes from "
             "the run before alone, the outcome from `stepprobe compare`. *Held*, *missed* and *undecided* judge the "
             "whole measured interval; *inside* asks only whether the measured value lies in the predicted interval.",
             "",

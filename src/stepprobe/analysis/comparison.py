@@ -20,7 +20,7 @@ from stepprobe.model.report import Column, Report, Table, Verdict
 WELCH = "after − before, interval from the block means of both runs (Welch)"
 
 COMPARED = ("ledger", "profile")
-"""The probes whose evidence holds steps that can be compared."""
+"""The probes whose evidence holds the steps of a job."""
 
 
 ASIDE_APART = 0.05
@@ -85,7 +85,7 @@ def examine(before: Evidence, after: Evidence) -> tuple[Report, Outcome]:
 def _read(evidence: Evidence, which: str) -> Job:
     if evidence.probe not in COMPARED:
         raise UsageError(
-            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs two of stepprobe run or profile"
+            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs runs of stepprobe run or profile"
         )
     job = read_job(evidence)
     if not job.ranks:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from math import exp, log
-from statistics import stdev
+from statistics import fmean, stdev
 
 import msgspec
 
@@ -85,6 +85,10 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """ms by slots."""
     power: Line
     """Logarithm of ms by logarithm of slots: its slope is 1 where time is proportional to slots, 2 to their square."""
+    squares: Line
+    """ms by the square of slots."""
+    square: float
+    """Mean square of the slots of a step."""
     compute: float
     """ms per step."""
     slots: float
@@ -113,13 +117,25 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
             low, value, high = (max(0.0, line.slope + sign * line.half_width) * fewer for sign in (-1, 0, 1))
             method = f"{line.slope * 1000:.3g} µs per slot (fit over {line.n} steps, R² {line.explained:.2f})"
         else:
-            powers = (min(STEEPEST, max(0.0, power.slope + sign * power.half_width)) for sign in (-1, 0, 1))
-            low, value, high = (self.compute * (1 - min(1.0, slots / self.slots) ** one) for one in powers)
-            method = f"time grows as slots to the power {power.slope:.2f} (fit over {power.n} steps)"
+            low, value, high = self._curved(slots / self.slots)
+            method = f"between time as slots to the power {power.slope:.2f} and as their square plus a fixed part"
+            method += f" (fits over {power.n} steps)"
         off = self.heldout * max(0.0, self.compute - value)
         method += f", off by {self.heldout:.0%} at the fewest slots when told from the others" if self.heldout else ""
         low, high = max(0.0, low - off), min(high + off, max(high, self.compute))
         return Estimate(value=value, unit="ms", low=low, high=high, n=line.n, method=method)
+
+    def _curved(self, left: float) -> tuple[float, float, float]:
+        """Return the ms saved where time grows faster than slots, low, value and high, when ``left`` of them remain.
+
+        A power leaves nothing fixed, a square plus a fixed part leaves most: what comes lies between them.
+        """
+        found = []
+        for sign in (-1, 0, 1):
+            power = min(STEEPEST, max(0.0, self.power.slope + sign * self.power.half_width))
+            square = max(0.0, self.squares.slope + sign * self.squares.half_width) * self.square * (1 - left**2)
+            found.append((self.compute * (1 - min(1.0, left) ** power), min(square, self.compute)))
+        return min(found[0]), sum(found[1]) / 2, max(found[2])
 
     def time(self, slots: float) -> float:
         """Return ms of forward and backward at so many slots."""
@@ -149,9 +165,11 @@ def _time_by_slots(view: View, mean_slots: float) -> Growth | None:
 def _grown(points: Sequence[tuple[int, float]], compute: float, mean_slots: float) -> Growth | None:
     slots, times = [point[0] for point in points], [point[1] for point in points]
     line, power = fit_line(slots, times), fit_line([log(one) for one in slots], [log(one) for one in times])
-    if line is None or power is None:
+    squares = fit_line([float(one * one) for one in slots], times)
+    if line is None or power is None or squares is None:
         return None
-    return Growth(line=line, power=power, compute=compute, slots=mean_slots)
+    square = mean_slots**2 * fmean(one * one for one in slots) / fmean(slots) ** 2
+    return Growth(line=line, power=power, squares=squares, square=square, compute=compute, slots=mean_slots)
 
 
 def _compute_ms(entry: Entry) -> float:

@@ -1,5 +1,9 @@
 """What the second of two runs saves, account by account, for the same work."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Mean, difference
@@ -40,7 +44,12 @@ class Gains:
             said = (
                 f"time per {kind[:-1]} before − after, times the {self.tokens[0]:,.1f} {kind} of a step before (Welch)"
             )
-        return said + ("; without the time in which the thread was put aside while it computed" if self.calm else "")
+        return said + self.left_out
+
+    @property
+    def left_out(self) -> str:
+        """What was left out, in words; empty where nothing was."""
+        return "; without the time in which the thread was put aside while it computed" if self.calm else ""
 
     def saved(self, *accounts: str) -> Estimate:
         """Return ms per step that were saved, in some accounts or, where none is named, in the whole step."""
@@ -52,6 +61,19 @@ class Gains:
         low, high = (None if end is None else end * scale for end in (low, high))
         n = before.n + after.n
         return Estimate(value=value * scale, unit="ms", low=low, high=high, n=n, method=self.method)
+
+    def saved_between(self, accounts: Sequence[str]) -> Estimate:
+        """Return ms saved in the whole step; on a busy machine, from there to what was saved in some accounts.
+
+        A machine that is busy with other things makes all of a step slower, in one run more than in the other, and
+        CPU time shows that, too. So what changed outside of the accounts of a change may be its doing or not.
+        """
+        whole, own = self.saved(), self.saved(*accounts)
+        if not self.calm or not accounts or None in (whole.low, whole.high, own.low, own.high):
+            return whole
+        low, high = min(whole.low or 0.0, own.low or 0.0), max(whole.high or 0.0, own.high or 0.0)
+        method = f"{whole.method}; to what was saved in the accounts of the change, {own.value:.3g} ms"
+        return msgspec.structs.replace(whole, low=low, high=high, method=method)
 
     def before(self, *accounts: str) -> float:
         """Return ms per step that the first run spent in some accounts."""

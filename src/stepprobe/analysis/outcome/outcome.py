@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from stepprobe.analysis.contention import undisturbed
+from stepprobe.analysis.findings.view import as_ms
 from stepprobe.analysis.job import Job
 from stepprobe.analysis.outcome.changes import seen, unexplained
 from stepprobe.analysis.outcome.gains import Gains
@@ -18,6 +19,8 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.promise import UNDECIDED, Judgement, inside, judge
 from stepprobe.model.report import Column, Table
 
+WALL = "step.wall"
+"""In a comparison, of the run before: what gains are shares of."""
 PREDICTED, MEASURED, HELD = "outcome.predicted", "outcome.measured", "outcome.held"
 
 
@@ -46,6 +49,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     saved: Estimate | None = None
     """ms per step that the second run saves on the first for the same work, whatever was promised."""
+    wall: Estimate | None = None
+    """Wall time of a step of the run before, on the same terms."""
     confounded: str = ""
     """What else changed, so that a prediction cannot be held to what came; empty where nothing did."""
 
@@ -54,6 +59,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """Figures of all that was done."""
         found = {MEASURED: self.saved}
         if self.judged:
+            found |= {WALL: self.wall, MEASURED: self.judged[-1].measured}
             found |= {PREDICTED: self.judged[-1].predicted, HELD: _as_figure(self.judged[-1])}
         return {name: estimate for name, estimate in found.items() if estimate is not None}
 
@@ -80,13 +86,14 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
     also = (*unexplained(gains, [promise.remedy.name for promise in made]), *surroundings(runs, (first, second)))
     confounded = "; ".join(also)
     judged = tuple(_judged(made, gains, confounded))
-    single = {one.remedy: one for one in judged[: len(made)]} if len(judged) > 1 or len(made) == 1 else {}
+    single = {} if confounded else {one.remedy: one for one in judged[: len(made)]}
     return Outcome(
         findings=tuple(_with_outcomes(findings, made, single)),
         judged=judged,
         tables=(_table(judged, promises),),
         notes=tuple(_notes(made, gains, confounded)),
         saved=gains.saved(),
+        wall=as_ms(first.wall, f"a step of the run before{gains.left_out}"),
         confounded=confounded,
     )
 
@@ -108,7 +115,8 @@ def _judged(made: Sequence[Promise], gains: Gains, confounded: str) -> Iterator[
     for promise in made if len(made) > 1 else ():
         yield _own(promise, made, gains, confounded)
     spent = {names: gains.before(*names) for names in sets_of(made)}
-    predicted, measured = together(made, spent), gains.saved()
+    predicted = together(made, spent)
+    measured = gains.saved_between(sorted(frozenset().union(*(promise.accounts for promise in made))))
     only = made[0] if len(made) == 1 else None
     yield Judged(
         kind=only.finding.kind if only else "joint",

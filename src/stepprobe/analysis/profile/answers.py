@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from stepprobe.analysis.oom import told
 from stepprobe.analysis.scaling import Sample
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.experiments import (
@@ -138,6 +139,9 @@ def answer_notes(answers: Answers) -> Iterator[str]:
         experiment, variant, rows, length, reason, text = one
         what = f"{experiment.replace('_', ' ')}{f' {variant}' if variant else ''} at {rows}×{length}"
         yield f"{what} was dropped ({DROPPED[reason]}){f': {text}' if text else ''}"
+        vocabulary = answers.harness.vocabulary
+        if reason == "memory" and vocabulary and "allocate" in text and (said := told(text, vocabulary, rows, length)):
+            yield said
     if answers.anyway and answers.quiet:
         yield f"a busy machine ({busy(answers.quiet)}) was measured all the same, as asked: every figure says so"
     restored = answers.restored

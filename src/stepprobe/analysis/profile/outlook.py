@@ -1,6 +1,7 @@
 """The forecasts for a person: figures, a ranked table, bars, and the findings that they belong to."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,12 +31,31 @@ BELONGS = {
 """Kind of finding -> the forecasts that are its remedies."""
 
 
-def outlook(seen: Seen) -> Found:
-    """Return what each change would gain."""
+@dataclass(frozen=True)
+class Outlook:
+    """The step of now, and what can be forecast of it."""
+
+    now: Situation
+    made: tuple[Forecast, ...]
+    """The shortest step first."""
+    missing: tuple[str, ...]
+    """What cannot be forecast, and why."""
+
+
+def look_ahead(seen: Seen) -> Outlook | None:
+    """Forecast every change; None without a fit."""
     now = situation(seen, loss_cost(seen))
     if now is None:
-        return {}, (), ("no forecast: it needs the fit",)
+        return None
     made, missing = forecasts(now)
+    return Outlook(now, tuple(made), tuple(missing))
+
+
+def outlook(seen: Seen, ahead: Outlook | None) -> Found:
+    """Return what each change would gain."""
+    if ahead is None:
+        return {}, (), ("no forecast: it needs the fit",)
+    now, made, missing = ahead.now, ahead.made, ahead.missing
     figures = {f"forecast.{one.remedy}": one.step(now.step) for one in made}
     if seen.total_steps:
         figures["projected.hours"] = _hours(now.step, seen.total_steps)
@@ -150,17 +170,16 @@ def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
         yield "forecasts are those of one rank; which rank of a step is the slowest after a change is not forecast"
 
 
-def findings(seen: Seen) -> tuple[Finding, ...]:
+def findings(seen: Seen, ahead: Outlook | None) -> tuple[Finding, ...]:
     """Return the findings of the ledger with what the fit knows better, and those that only the experiments show."""
     if seen.job is None:
         return ()
     base = find(seen.job.main, seen.job.ranks)
-    now = situation(seen, loss_cost(seen))
-    if now is None:
+    if ahead is None:
         return base
-    made = {one.remedy: one for one in forecasts(now)[0]}
+    made = {one.remedy: one for one in ahead.made}
     kept = [_with_forecasts(one, made) for one in base]
-    return arranged([*kept, *_own(now, made)], seen.job.main)
+    return arranged([*kept, *_own(ahead.now, made)], seen.job.main)
 
 
 def _with_forecasts(finding: Finding, made: dict[str, Forecast]) -> Finding:
@@ -231,14 +250,11 @@ def _fixed(now: Situation, made: dict[str, Forecast]) -> Iterator[Finding]:
     )
 
 
-def charts(seen: Seen) -> Iterator[Chart]:
+def charts(ahead: Outlook | None) -> Iterator[Chart]:
     """Yield the step of now and after each change, as bars."""
-    now = situation(seen, loss_cost(seen))
-    if now is None:
+    if ahead is None or not ahead.made:
         return
-    made = forecasts(now)[0]
-    if not made:
-        return
+    now, made = ahead.now, ahead.made
     values: list[dict[str, Cell]] = [{"change": "now", "ms": now.step.wall.value, "what": "step"}]
     for one in made:
         step = one.step(now.step)

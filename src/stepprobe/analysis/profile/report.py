@@ -9,7 +9,7 @@ from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import Answers, answer_notes, busy, read_answers
 from stepprobe.analysis.profile.loss import loss_part
-from stepprobe.analysis.profile.outlook import charts, findings, outlook
+from stepprobe.analysis.profile.outlook import Outlook, charts, findings, look_ahead, outlook
 from stepprobe.analysis.profile.penalty import penalty
 from stepprobe.analysis.profile.view import Found, Part, Seen
 from stepprobe.analysis.reservations import run_notes
@@ -40,8 +40,8 @@ def _efficiency(seen: Seen) -> Found:
     return efficiency(seen.answers.records, seen.job, seen.settings)
 
 
-PARTS: tuple[Part, ...] = (_growth, outlook, penalty, loss_part, _efficiency)
-"""The questions, in the order in which they are answered."""
+PARTS: tuple[Part, ...] = (_growth, penalty, loss_part, _efficiency)
+"""The questions, in the order in which they are answered; behind the first comes the outlook."""
 
 
 def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
@@ -61,7 +61,8 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
         return _nothing(evidence, job, controls, notes)
     seen = _seen(evidence, answers, job)
     controls = (*controls, *_replayed(answers))
-    figures, tables, said = _asked(seen, evidence)
+    ahead = look_ahead(seen)
+    figures, tables, said = _asked(seen, ahead, evidence)
     verdict, headline, reason = _verdict(evidence, seen, controls)
     return Report(
         command=evidence.command,
@@ -71,10 +72,10 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
         reason=reason,
         figures=figures,
         ledger=ledger_rows(job.main) if job else (),
-        findings=findings(seen),
+        findings=findings(seen, ahead),
         controls=controls,
         tables=tables,
-        charts=tuple(_charts(seen)),
+        charts=tuple(_charts(seen, ahead)),
         notes=(*answer_notes(answers), *notes, *said),
         environment=seen.settings | {"clock of the experiments": answers.method},
     )
@@ -116,11 +117,11 @@ def _seen(evidence: Evidence, answers: Answers, job: Job | None) -> Seen:
     )
 
 
-def _asked(seen: Seen, evidence: Evidence) -> Found:
+def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     """Ask every part, and the steps that were observed beside the experiments."""
     figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
-    for part in PARTS:
-        found, shown, said = part(seen)
+    first, *others = PARTS
+    for found, shown, said in (first(seen), outlook(seen, ahead), *(part(seen) for part in others)):
         figures |= found
         tables += shown
         notes += said
@@ -131,10 +132,10 @@ def _asked(seen: Seen, evidence: Evidence) -> Found:
     return of_run | figures, tuple(tables), (*notes, *run_notes(seen.job, evidence.status), *missing)
 
 
-def _charts(seen: Seen) -> Iterator[Chart]:
+def _charts(seen: Seen, ahead: Outlook | None) -> Iterator[Chart]:
     if not isinstance(seen.fit, Refusal):
         yield growth.shape_chart(seen.fit)
-    yield from charts(seen)
+    yield from charts(ahead)
     if seen.job:
         yield from run_charts(seen.job.main)
 
