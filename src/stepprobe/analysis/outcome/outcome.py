@@ -1,5 +1,6 @@
 """The outcome of a comparison: what was promised, what of it was done, what came, and whether the promise held."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -22,6 +23,9 @@ from stepprobe.model.report import Column, Table
 WALL = "step.wall"
 """In a comparison, of the run before: what gains are shares of."""
 PREDICTED, MEASURED, HELD = "outcome.predicted", "outcome.measured", "outcome.held"
+
+CLAUSE = re.compile(r": |, | \(| if | once\b")
+"""What ends the first clause of a change."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +153,8 @@ def _own(promise: Promise, made: Sequence[Promise], gains: Gains, confounded: st
 
 
 def _label(promise: Promise) -> str:
-    return f"{promise.number}. {promise.remedy.action}"
+    """Return the number of the finding and the first clause of the change: the whole of it stands in the finding."""
+    return f"{promise.number}. {CLAUSE.split(promise.remedy.action, maxsplit=1)[0]}"
 
 
 def _with_outcomes(
