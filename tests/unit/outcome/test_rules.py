@@ -53,6 +53,17 @@ def test_what_grouping_leaves_lies_in_the_interval(terms):
     assert inside >= 9
 
 
+@pytest.mark.parametrize("terms", [(6, 0.02, 2e-4), (20, 0.0, 3e-4)])
+def test_three_quarters_of_padding_lie_far_from_what_was_seen_and_a_power_alone_would_promise_too_much(terms):
+    inside = 0
+    for seed in range(8):
+        fake = padded(seed, terms, full=0.25, noise=0.01)
+        group = promised(fake, "padding.waste")["padding.group"]
+        truth = mean_ms(fake, terms, 1.0) - mean_ms(fake, terms, 0.25 / 0.95)
+        inside += group.low <= truth <= group.high
+    assert inside >= 6
+
+
 def test_the_interval_says_something():
     for terms in ((6, 0.05, 0.0), (6, 0.02, 2e-4)):
         group = promised(padded(1, terms), "padding.waste")["padding.group"]
