@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -84,7 +85,7 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
     if not findings:
         return Outcome(notes=("no outcome: the run before promised nothing (it has no finding)",), saved=gains.saved())
     promises = list(_promises(findings, gains))
-    made = [promise for promise in promises if promise.seen]
+    made = list(_renumbered([promise for promise in promises if promise.seen]))
     if not made:
         return Outcome(tables=(_table((), promises),), notes=(_nothing_made(promises),), saved=gains.saved())
     also = (*unexplained(gains, [promise.remedy.name for promise in made]), *surroundings(runs, (first, second)))
@@ -92,7 +93,7 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
     judged = tuple(_judged(made, gains, confounded))
     single = {} if confounded else {one.remedy: one for one in judged[: len(made)]}
     return Outcome(
-        findings=tuple(_with_outcomes(findings, made, single)),
+        findings=tuple(_with_outcomes(made, single)),
         judged=judged,
         tables=(_table(judged, promises),),
         notes=tuple(_notes(made, gains, confounded)),
@@ -153,27 +154,31 @@ def _own(promise: Promise, made: Sequence[Promise], gains: Gains, confounded: st
 
 
 def _label(promise: Promise) -> str:
-    """Return the number of the finding and the first clause of the change: the whole of it stands in the finding."""
-    return f"{promise.number}. {CLAUSE.split(promise.remedy.action, maxsplit=1)[0]}"
+    """Return the number of the finding, where it is shown, and the first clause of the change."""
+    clause = CLAUSE.split(promise.remedy.action, maxsplit=1)[0]
+    return f"{promise.number}. {clause}" if promise.seen else clause
 
 
-def _with_outcomes(
-    findings: Sequence[Finding], made: Sequence[Promise], single: dict[str, Judged]
-) -> Iterator[Finding]:
-    """Yield the findings of which something was made, those remedies alone, numbered anew among each other."""
-    kept = sorted({promise.number for promise in made})
-    place = {number: position for position, number in enumerate(kept, 1)}
-    for number in kept:
-        finding = findings[number - 1]
-        remedies = [promise.remedy for promise in made if promise.number == number]
-        yield msgspec.structs.replace(
-            finding,
-            remedies=tuple(
-                msgspec.structs.replace(remedy, outcome=single[remedy.name].measured if remedy.name in single else None)
-                for remedy in remedies
-            ),
-            overlaps=tuple(place[other] for other in finding.overlaps if other in place),
+def _renumbered(made: Sequence[Promise]) -> Iterator[Promise]:
+    """Yield promises with their findings numbered anew among each other, and what overlaps them, too."""
+    place = {number: position for position, number in enumerate(sorted({one.number for one in made}), 1)}
+    for promise in made:
+        overlaps = tuple(place[other] for other in promise.finding.overlaps if other in place)
+        finding = msgspec.structs.replace(promise.finding, overlaps=overlaps)
+        yield msgspec.structs.replace(promise, number=place[promise.number], finding=finding)
+
+
+def _with_outcomes(made: Sequence[Promise], single: dict[str, Judged]) -> Iterator[Finding]:
+    """Yield the findings of which something was made, with those remedies alone and their outcomes."""
+    for _, promises in groupby(made, lambda promise: promise.number):
+        own = list(promises)
+        remedies = (
+            msgspec.structs.replace(
+                one.remedy, outcome=single[one.remedy.name].measured if one.remedy.name in single else None
+            )
+            for one in own
         )
+        yield msgspec.structs.replace(own[0].finding, remedies=tuple(remedies))
 
 
 def _as_figure(judged: Judged) -> Estimate:
