@@ -222,3 +222,15 @@ def test_packing_and_grouping_are_told_apart_by_the_tokens_in_a_row():
     before = run(1, padded, **batches(8192, 4096, "8×1024"))
     assert list(judged(before, run(2, **batches(4300, 4096, "8×537")))[2]) == ["padding.longest"]
     assert list(judged(before, run(2, **batches(4300, 4096, "1×4300")))[2]) == ["padding.pack"]
+
+
+def test_a_line_that_is_no_longer_sampled_is_gone_even_where_noise_hides_it():
+    def sampled(line, hits):
+        other = ("backward.mlp", "train.py:9 main", "torch/nn/x.py:1 f", 300)
+        return {"samples": [other, *([("unattributed", line, line, hits)] if hits else [])]}
+
+    before = run(1, {"unattributed": 30}, sites=sampled("train.py:30 wait", 100))
+    noisy = run(2, {"unattributed": 29}, spread=0.1, sites=sampled("", 0))
+    assert list(judged(before, noisy)[2]) == ["line.removed"]
+    there = run(2, {"unattributed": 30}, sites=sampled("train.py:34 wait", 100))
+    assert judged(before, there)[2] == {}

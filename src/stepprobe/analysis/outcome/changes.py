@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from stepprobe.analysis.findings.tokens import HEAD
+from stepprobe.analysis.findings.view import SAMPLES_FEWEST
 from stepprobe.analysis.outcome.gains import LESS, Gains
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.shapes import ROWS, mean_rows
@@ -223,8 +224,12 @@ def _calls(process: Process, where: str) -> float:
 
 
 def _line_gone(gains: Gains, finding: Finding, remedy: Remedy) -> str:
+    """The sampler finds the line no more; or far less often, and the account takes decidedly less."""
     lines = gains.second.sampled(("unattributed",))
     hits = sum(taken for line, taken in lines.items() if _function(line) == _function(finding.where))
+    sites = gains.second.records.sites
+    if not hits and sites and sum(sample[3] for sample in sites.samples) >= SAMPLES_FEWEST:
+        return f"{finding.where} in none of the samples"
     left = gains.second.account("unattributed").value * hits / max(1, sum(lines.values()))
     if left > finding.cost.value * (1 - LESS) or not gains.less("unattributed", least=0.0):
         return ""
