@@ -87,6 +87,8 @@ class Row(NamedTuple):
     measured: Range
     held: str
     source: str
+    load: float
+    """Runnable tasks of the machine in the minute before the run after."""
 
 
 def main() -> int:
@@ -107,6 +109,7 @@ def main() -> int:
                     rows.append(row)
                     print(line_of(row), flush=True)
         log = stepprobe("report", "--calibration", str(out / "runs"), check=False).stdout
+        log = log.replace(str(out / "runs"), "the runs")
     if arguments.write:
         arguments.write.write_text(page(rows, log, arguments, time.monotonic() - begun), encoding="utf-8")
     inside = cases_inside(rows)
@@ -139,17 +142,18 @@ def row_of(case: Case, document: dict, asked: Range | None) -> Row:
     """Return what a comparison says of the change, or of the step's own answer where no finding predicts it."""
     measured = range_of(document["figures"]["outcome.measured"])
     wall = next(row for table in document["tables"] if table["name"] == "accounts" for row in table["rows"])
+    load = float(document["environment"].get("cpu.load", "nan").split()[0])
     if asked is not None:
-        return Row(case.name, wall[1], asked, measured, judged(asked, measured), "the step at both lengths")
+        return Row(case.name, wall[1], asked, measured, judged(asked, measured), "the step at both lengths", load)
     for finding in document["findings"]:
         for remedy in finding["remedies"]:
             if remedy["name"] == case.remedy and remedy["outcome"]:
                 predicted = range_of(remedy["predicted"])
                 own = range_of(remedy["outcome"])
                 source = f"finding {finding['kind']}" + (", a ceiling" if remedy["predicted"]["bound"] else "")
-                return Row(case.name, wall[1], predicted, own, judged(predicted, own), source)
+                return Row(case.name, wall[1], predicted, own, judged(predicted, own), source, load)
     nothing = Range(float("nan"), float("nan"), float("nan"))
-    return Row(case.name, wall[1], nothing, measured, "not predicted", "; ".join(document["notes"][:3]))
+    return Row(case.name, wall[1], nothing, measured, "not predicted", "; ".join(document["notes"][:3]), load)
 
 
 def judged(predicted: Range, measured: Range) -> str:
@@ -232,13 +236,14 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
         f"| {'yes' if row.predicted.low <= row.measured.value <= row.predicted.high else 'no'} | {row.source} |"
         for row in rows
     ]
+    loads = [row.load for row in rows]
     misses = [name for name, held in inside.items() if not held]
     return "\n".join(
         [
             "# What was predicted, and what came",
             "",
-            f"Made by `python bench/forecast.py --write {arguments.write}` on {platform.machine()}, {os.cpu_count()} "
-            f"cores, one thread a training, {arguments.steps} steps a run, in {seconds / 60:.0f} minutes.",
+            f"Made by `python bench/forecast.py --steps {arguments.steps} --write {arguments.write}` on {platform.machine()}, "
+            f"{os.cpu_count()} cores, one thread a training, in {seconds / 60:.0f} minutes.",
             "",
             "Each row is a pair of real trainings of a tiny model that differ in one change and run at the same time, "
             "so that the machine is the same for both; where it was busy, the time in which a thread was put aside "
@@ -252,6 +257,9 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
             "",
             f"By the mean of its pairs, the gain lies inside the predicted interval in {sum(inside.values())} of "
             f"{len(inside)} changes" + (f"; outside: {', '.join(misses)}." if misses else "."),
+            "",
+            f"The machine was shared: {min(loads):.0f} to {max(loads):.0f} tasks wanted its {os.cpu_count()} cores. An "
+            "outcome whose interval is wider than the prediction decides nothing; on a quiet machine both are narrower.",
             "",
             "A ceiling is a prediction from nothing to the most that the change can save. It is easily held, and says "
             "little; it is printed where the run cannot know more.",
