@@ -1,6 +1,6 @@
 """What was predicted beside what came: six changes to a tiny training, each made for real.
 
-    python bench/forecast.py                                  # about seven minutes on two cores
+    python bench/forecast.py                                  # twenty-four short trainings, two at a time
     python bench/forecast.py --write docs/forecasts.md        # and the table of the documentation
     python bench/forecast.py --case packing --pairs 4
 
@@ -242,8 +242,8 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
         [
             "# What was predicted, and what came",
             "",
-            f"Made by `python bench/forecast.py --steps {arguments.steps} --write {arguments.write}` on {platform.machine()}, "
-            f"{os.cpu_count()} cores, one thread a training, in {seconds / 60:.0f} minutes.",
+            f"Made by `python bench/forecast.py --steps {arguments.steps} --write {arguments.write}` on "
+            f"{platform.machine()}, {os.cpu_count()} cores, one thread a training, in {seconds / 60:.0f} minutes.",
             "",
             "Each row is a pair of real trainings of a tiny model that differ in one change and run at the same time, "
             "so that the machine is the same for both; where it was busy, the time in which a thread was put aside "
@@ -259,7 +259,8 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
             f"{len(inside)} changes" + (f"; outside: {', '.join(misses)}." if misses else "."),
             "",
             f"The machine was shared: {min(loads):.0f} to {max(loads):.0f} tasks wanted its {os.cpu_count()} cores. An "
-            "outcome whose interval is wider than the prediction decides nothing; on a quiet machine both are narrower.",
+            "outcome whose interval is wider than the prediction decides nothing; on a quiet machine both are "
+            "narrower.",
             "",
             "A ceiling is a prediction from nothing to the most that the change can save. It is easily held, and says "
             "little; it is printed where the run cannot know more.",
