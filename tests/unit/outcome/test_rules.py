@@ -85,7 +85,9 @@ def test_checkpointings_own_work_is_inside_the_upper_end_only():
     fake = FakeProcess(**METHODS)
     for number in range(60):
         factor = 1 + 0.01 * (number % 5 - 2)
-        fake.step({name: ms * factor for name, ms in {**CLEAN, "recompute": 20, "gc": 2}.items()}, {"slots": 10})
+        booked = {**CLEAN, "recompute": 20, "gc": 2, "unattributed": 10.5}  # of which the thread slept for 10
+        off = {"unattributed": 10 * factor}
+        fake.step({name: ms * factor for name, ms in booked.items()}, {"slots": 10}, off_cpu=off)
     predicted = promised(fake.end(), "recompute")["checkpointing.off"]
     around = CLEAN["forward.other"] + CLEAN["backward.other"] + CLEAN["unattributed"] + 2
     assert predicted.value == pytest.approx(20, rel=0.01)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from stepprobe.analysis.findings.view import Rule, View, all_of, as_ms, scaled, up_to
+from stepprobe.analysis.process import NS_PER_MS
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
@@ -47,7 +48,9 @@ def recompute(view: View) -> Iterator[Finding]:
 
 def _without_checkpointing(view: View, cost: Estimate) -> Estimate:
     """What is computed twice; and at most all that lies where checkpointing does its own work around it."""
-    around = view.account(*AROUND).value
+    around = view.process.mean(
+        lambda entry: sum(entry.accounts.get(name, 0) - entry.off_cpu.get(name, 0) for name in AROUND) / NS_PER_MS
+    ).value
     high = None if cost.high is None else cost.high + around
     method = f"what is computed twice; its upper end holds the {around:.3g} ms in which checkpointing's own work lies"
     return Estimate(value=cost.value, unit="ms", low=cost.low, high=high, n=cost.n, method=method)
