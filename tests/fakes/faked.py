@@ -14,6 +14,7 @@ import pytest
 import stepprobe.analysis
 import stepprobe.report  # noqa: F401 - the packages in which modules are replaced
 from stepprobe import probes
+from stepprobe.analysis.outcome.outcome import Outcome
 from stepprobe.errors import EvidenceError, NotObserved
 from stepprobe.model.estimate import exact
 from stepprobe.model.report import Report
@@ -54,10 +55,10 @@ RENDERERS = {
 }
 
 
-def compare(before, after):
-    return Report(
-        command="compare", verdict="undecided", title="two", headline=f"{before.status} {after.status}", figures={}
-    )
+def examine(before, after):
+    headline = f"{before.status} {after.status}"
+    report = Report(command="compare", verdict="undecided", title="two", headline=headline, figures={})
+    return report, Outcome()
 
 
 def installed(patch):
@@ -65,7 +66,7 @@ def installed(patch):
     patch.setattr(probes, "load", lambda name: CountingProbe())
     stand_ins = {f"stepprobe.report.{name}": {"render": render} for name, render in RENDERERS.items()}
     stand_ins["stepprobe.report.json"]["schema"] = lambda: "{}\n"
-    stand_ins["stepprobe.analysis.comparison"] = {"compare": compare}
+    stand_ins["stepprobe.analysis.comparison"] = {"examine": examine}
     for name, contents in stand_ins.items():
         module = ModuleType(name)
         vars(module).update(contents)

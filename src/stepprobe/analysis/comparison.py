@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from stepprobe.analysis.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.job import Job, read_job
+from stepprobe.analysis.outcome.outcome import Outcome, outcome
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.reservations import run_notes
 from stepprobe.analysis.settings import settings
@@ -43,6 +44,11 @@ def compare(before: Evidence, after: Evidence) -> Report:
         NotObserved: One of them holds no finished step.
         EvidenceError: One of them is damaged.
     """
+    return examine(before, after)[0]
+
+
+def examine(before: Evidence, after: Evidence) -> tuple[Report, Outcome]:
+    """Compare two runs as ``compare`` does, and return the outcome of what the first one promised beside the report."""
     jobs = [_read(before, "first"), _read(after, "second")]
     first, second = jobs[0].main, jobs[1].main
     wall = _difference(first.wall, second.wall, "ms")
@@ -55,21 +61,25 @@ def compare(before: Evidence, after: Evidence) -> Report:
     figures |= dict(_rate_figures(rates))
     busy = _busy(first, second)
     verdict = _verdict(wall, cpu, busy)
-    return Report(
+    came = outcome((before, after), jobs, busy=bool(busy))
+    report = Report(
         command="compare",
         verdict=verdict,
         reason=_reason(wall, verdict, busy),
         title=f"{before.subject} → {after.subject}",
         headline=_headline(first, verdict, figures, busy),
-        figures=figures,
+        figures=figures | came.figures,
+        findings=came.findings,
         tables=(
+            *came.tables,
             _accounts(first, second, figures),
             *_rates(rates, figures),
             *_environment(before, after, first, second),
         ),
-        notes=tuple(_notes(jobs, (before, after))),
+        notes=(*came.notes, *_notes(jobs, (before, after))),
         environment=settings(after, second),
     )
+    return report, came
 
 
 def _read(evidence: Evidence, which: str) -> Job:

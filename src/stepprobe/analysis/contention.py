@@ -36,3 +36,8 @@ def aside_share(process: Process) -> float:
     if process.facts.get("device") != "cpu" or not worked:
         return 0.0
     return put_aside(process).value / worked
+
+
+def undisturbed(process: Process) -> Process:
+    """Return a process as if it had not been put aside while it computed; one that computes on a device as it is."""
+    return process.undisturbed(computing(process)) if process.facts.get("device") == "cpu" else process

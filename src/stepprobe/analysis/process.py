@@ -2,7 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from functools import cached_property
+
+import msgspec
 
 from stepprobe.analysis.attribution import PARTS, Entry, Observation, attribute, closure_ns, detailed_shares
 from stepprobe.analysis.statistics import Blocks, Mean, warmup_cut
@@ -123,6 +126,15 @@ class Process:
         """Return a count per step; 0 where the process never counted it."""
         return self.mean(lambda entry: entry.counters.get(name, 0))
 
+    def undisturbed(self, computing: Iterable[str]) -> "Process":
+        """Return the same process without the time in which it was off the CPU in some accounts."""
+        calm, names = copy(self), frozenset(computing)
+        calm.entries = tuple(_undisturbed(entry, names) for entry in self.entries)
+        calm._accounts = {}
+        for derived in ("wall", "cpu"):
+            calm.__dict__.pop(derived, None)
+        return calm
+
     def divided_from(self, account: str) -> str:
         """Return the undivided account that a part of this one's time was booked in; empty where all was seen."""
         return next((whole for whole in self._wholes if account in PARTS[whole]), "")
@@ -184,3 +196,11 @@ def estimate(mean: Mean, unit: Unit, method: str, floor: float | None = 0.0) -> 
     low = mean.low if mean.low is None or floor is None else max(floor, mean.low)
     method = method if mean.low is not None else f"{method}; too few steps for an interval"
     return Estimate(value=mean.value, unit=unit, low=low, high=mean.high, n=mean.n, method=method)
+
+
+def _undisturbed(entry: Entry, names: frozenset[str]) -> Entry:
+    off = {name: spent for name, spent in entry.off_cpu.items() if name in names}
+    accounts = {name: spent - off.get(name, 0) for name, spent in entry.accounts.items()}
+    kept = {name: spent for name, spent in entry.off_cpu.items() if name not in off}
+    wall_ns = entry.wall_ns - sum(off.values())
+    return msgspec.structs.replace(entry, wall_ns=wall_ns, accounts=accounts, off_cpu=kept)

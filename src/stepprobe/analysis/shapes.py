@@ -1,11 +1,15 @@
 """Time that steps with a first-seen batch shape take above the steady step: compilation, autotuning, fresh memory."""
 
+import re
+
 import msgspec
 
 from stepprobe.analysis.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Line, fit_line, median
 from stepprobe.model.records import Step
 
+ROWS = re.compile(r"(\d+)×(\d+)")
+"""Shape of input ids of rows × slots, as it is written into evidence."""
 EXPLAINED_ENOUGH = 0.5
 """R² from which a line through slots predicts a step better than the median does."""
 SEEN_FEWEST = 3
@@ -63,3 +67,14 @@ def steady_line(seen: list[Step]) -> Line | None:
 
 def _expected(step: Step, line: Line | None, steady: float) -> float:
     return line.intercept + line.slope * step.counters.get("slots", 0) if line else steady
+
+
+def mean_rows(process: Process) -> float | None:
+    """Return the mean rows of a micro-batch, from the shapes that were counted; None where none was."""
+    counted = [
+        (int(match[1]), times)
+        for shape, times in (process.records.sites.shapes if process.records.sites else ())
+        if (match := ROWS.match(shape))
+    ]
+    batches = sum(times for _, times in counted)
+    return sum(rows * times for rows, times in counted) / batches if batches else None

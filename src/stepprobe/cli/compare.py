@@ -1,20 +1,21 @@
-"""``stepprobe compare A B``: two runs, account by account."""
+"""``stepprobe compare A B``: two runs, account by account, and what came of what the first one promised."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from stepprobe.cli._console import show
+from stepprobe.cli._console import FORMATS, render, show, write
 from stepprobe.cli._folder import existing
 
-SUMMARY = "compare two runs by account, and say where no difference can be told"
+SUMMARY = "compare two runs by account: what changed, and what came of what was promised"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("before", type=Path, metavar="A", help="run folder before the change")
     parser.add_argument("after", type=Path, metavar="B", help="run folder after the change")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="how to draw it (default: text)")
+    parser.add_argument("--json", action="store_true", help="the same as --format json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,4 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stepprobe import session
 
     report = session.compare(existing(arguments.before), existing(arguments.after))
-    return show(report, as_json=arguments.json, stream=sys.stdout)
+    if arguments.format in ("html", "markdown") and not arguments.json:
+        write(render(report, arguments.format), sys.stdout)
+        return 1 if report.verdict == "fail" else 0
+    return show(report, as_json=arguments.json or arguments.format == "json", stream=sys.stdout)

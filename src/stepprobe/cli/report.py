@@ -3,10 +3,14 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepprobe.cli._console import FORMATS, render, show, shown_path, tell, write
 from stepprobe.cli._folder import add_folder, chosen
 from stepprobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from stepprobe.model.report import Report
 
 SUMMARY = "draw the report of a run again, from its evidence"
 
@@ -18,6 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same as --format json")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file instead of standard output")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of every command's --json")
+    parser.add_argument(
+        "--calibration",
+        nargs="?",
+        const=True,
+        type=Path,
+        metavar="DIR",
+        help="how the predictions under a folder of run folders held (default: the place of run folders)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,16 +41,29 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         _deliver(_schema(), arguments.out)
         return 0
+    drawn = _calibration(arguments) if arguments.calibration else _kept(arguments)
+    form = "json" if arguments.json else arguments.format
+    if form == "text" and arguments.out is None:
+        return show(drawn, as_json=False, stream=sys.stdout)
+    _deliver(render(drawn, form), arguments.out)
+    return 3 if drawn.verdict == "not measured" else 0
+
+
+def _kept(arguments: argparse.Namespace) -> "Report":
     from stepprobe import session
 
     result = session.report(chosen(arguments))
     for problem in result.problems:
         tell(problem)
-    form = "json" if arguments.json else arguments.format
-    if form == "text" and arguments.out is None:
-        return show(result.report, as_json=False, stream=sys.stdout)
-    _deliver(render(result.report, form), arguments.out)
-    return 3 if result.report.verdict == "not measured" else 0
+    return result.report
+
+
+def _calibration(arguments: argparse.Namespace) -> "Report":
+    from stepprobe import session
+
+    if arguments.folder is not None:
+        raise UsageError("--calibration is about all runs of a folder: leave RUN out, or name a folder after it")
+    return session.calibration(arguments.runs if arguments.calibration is True else arguments.calibration)
 
 
 def _schema() -> str:

@@ -5,6 +5,7 @@ from math import isfinite
 
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Control, Finding, Remedy
+from stepprobe.model.promise import judge
 from stepprobe.model.report import Report
 from stepprobe.report.numbers import MISSING, NBSP, amount, gain, has_interval, interval, percent, spans_zero
 from stepprobe.report.text import visible
@@ -51,9 +52,10 @@ def outcome(remedy: Remedy, wall: Estimate | None) -> str:
         return ""
     ends = interval(remedy.outcome)
     between = f" (95{NBSP}%: {ends}{NBSP}ms)" if ends else ""
+    held = f"; the prediction: {judge(remedy.predicted, remedy.outcome)}"
     if spans_zero(remedy.outcome):
-        return f"measured: undecided, {amount(remedy.outcome.value, 'ms')} saved{between}"
-    return f"measured: saved {amount(remedy.outcome.value, 'ms')} per step, {gain(remedy.outcome, wall)}{between}"
+        return f"measured: undecided, {amount(remedy.outcome.value, 'ms')} saved{between}{held}"
+    return f"measured: saved {amount(remedy.outcome.value, 'ms')} per step, {gain(remedy.outcome, wall)}{between}{held}"
 
 
 def overlap(finding: Finding) -> str:

@@ -1,5 +1,6 @@
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -175,7 +176,12 @@ def test_a_report_that_does_not_derive_again_is_a_failed_assertion(say, kept, mo
 
 
 def test_compare_prints_the_comparison(say, kept):
-    assert say("compare", str(kept), str(kept)) == (0, "finished finished width=80 color=False\n", "")
+    after = kept.with_name("after")
+    shutil.copytree(kept, after)
+    assert say("compare", str(kept), str(after)) == (0, "finished finished width=80 color=False\n", "")
+    code, out, err = say("compare", str(kept), str(kept))
+    assert (code, out) == (2, "")
+    assert "is named twice" in err
 
 
 def test_a_run_without_a_step_exits_3_whoever_asks(say):

@@ -56,7 +56,7 @@ def _ignored(view: View, most: float, kind: str, asked: str, action: str) -> Ite
         cost=cost,
         share=view.share(cost),
         accounts=COMPUTE,
-        remedies=(Remedy(action=action, predicted=cost),),
+        remedies=(Remedy(name=kind.replace("ignored", "repaired"), action=action, predicted=cost),),
         cites=("tokens.padding_share", "tokens.slots_per_step"),
     )
 

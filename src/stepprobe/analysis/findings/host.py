@@ -83,7 +83,9 @@ def _chore(view: View, chore: Chore, cost: Estimate) -> Finding:
         cost=cost,
         share=view.share(cost),
         accounts=(chore.account,),
-        remedies=tuple(Remedy(action=action, predicted=predicted) for action in chore.actions),
+        remedies=tuple(
+            Remedy(name=f"{chore.account}.less", action=action, predicted=predicted) for action in chore.actions
+        ),
         cites=(f"ledger.{chore.account}",),
     )
 
@@ -113,7 +115,11 @@ def _sync(view: View, place: str, operation: str, cost: Estimate, per_step: floa
         share=view.share(cost),
         accounts=("sync", "d2h"),
         remedies=(
-            Remedy(action="keep the value on the device, and read it only in steps that log", predicted=predicted),
+            Remedy(
+                name="sync.kept",
+                action="keep the value on the device, and read it only in steps that log",
+                predicted=predicted,
+            ),
         ),
         cites=("syncs", "ledger.sync", "ledger.d2h"),
     )
@@ -132,7 +138,13 @@ def unattributed_lines(view: View) -> Iterator[Finding]:
                 cost=cost,
                 share=view.share(cost),
                 accounts=("unattributed",),
-                remedies=(Remedy(action="take this line out of the step", predicted=all_of(cost, "the line is gone")),),
+                remedies=(
+                    Remedy(
+                        name="line.removed",
+                        action="take this line out of the step",
+                        predicted=all_of(cost, "the line is gone"),
+                    ),
+                ),
                 cites=("ledger.unattributed", "samples"),
             )
 
@@ -152,6 +164,7 @@ def off_cpu(view: View) -> Iterator[Finding]:
         accounts=computing(view.process),
         remedies=(
             Remedy(
+                name="cpu.own",
                 action="give the job its own processor cores (taskset), and fewer threads than cores (OMP_NUM_THREADS)",
                 predicted=None,  # a thread may also be off the CPU while it waits for its own helpers
             ),
@@ -183,6 +196,7 @@ def spikes(view: View) -> Iterator[Finding]:
         accounts=(account,),
         remedies=(
             Remedy(
+                name="steps.spikes",
                 action=f"look at step {slowest} in {account}",
                 predicted=up_to(cost, "the cause of a spike is not known from its size"),
             ),

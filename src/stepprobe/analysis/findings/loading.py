@@ -48,10 +48,11 @@ def _remedies(view: View, cost: Estimate, workers: int) -> Iterator[Remedy]:
     line = view.process.hottest(accounts)
     if line and view.process.sampled(accounts)[line] >= SAMPLES_FEWEST and view.worth(view.account(*accounts)):
         action = f"do the work of {line} once, before training: pre-tokenise, or cache what it returns"
-        yield Remedy(action=action, predicted=view.line_cost(accounts, line))
+        yield Remedy(name="loader.precompute", action=action, predicted=view.line_cost(accounts, line))
     elif not workers:
         action = "fetch and collate once, before training: pre-tokenise, or cache the rows"
-        yield Remedy(action=action, predicted=up_to(cost, "no line was sampled often enough to size it"))
+        predicted = up_to(cost, "no line was sampled often enough to size it")
+        yield Remedy(name="loader.precompute", action=action, predicted=predicted)
     if not workers:
         yield _workers(view, cost)
     elif view.worth(view.account("data.wait"), SLOW_WORKERS_SHARE):
@@ -70,12 +71,13 @@ def _workers(view: View, cost: Estimate) -> Remedy:
         predicted = Estimate(
             value=cost.value, unit="ms", low=low, high=cost.high, n=cost.n, method=f"loading hidden by {count} workers"
         )
-    return Remedy(action=action, predicted=predicted)
+    return Remedy(name="loader.workers", action=action, predicted=predicted)
 
 
 def _more_workers(view: View, cost: Estimate, workers: int) -> Remedy:
     # The workers deliver one batch per step: the step cannot be shorter than their time divided by their number.
     return Remedy(
+        name="loader.workers",
         action=f"DataLoader(num_workers={2 * workers}), now {workers}: the workers are slower than the training",
         predicted=up_to(cost, "twice the workers deliver at most twice as fast", limit=most_of(view.wall) / 2),
     )
@@ -87,9 +89,12 @@ def data_start(view: View) -> Iterator[Finding]:
     if not view.worth(cost):
         return
     restarts = view.fact("loader_workers") and not view.fact("loader_persistent")
-    actions = ["build the DataLoader and its iterator once, outside the loop over steps"]
+    actions = {"loader.once": "build the DataLoader and its iterator once, outside the loop over steps"}
     if restarts:
-        actions.insert(0, "DataLoader(persistent_workers=True): keep the workers between passes")
+        actions = {
+            "loader.persistent": "DataLoader(persistent_workers=True): keep the workers between passes",
+            **actions,
+        }
     yield Finding(
         kind="data.start",
         title=f"Starting the loader takes {cost.value:.3g} ms of each step: it is made anew while training.",
@@ -97,7 +102,10 @@ def data_start(view: View) -> Iterator[Finding]:
         cost=cost,
         share=view.share(cost),
         accounts=("data.start",),
-        remedies=tuple(Remedy(action=one, predicted=all_of(cost, "nothing left to start")) for one in actions),
+        remedies=tuple(
+            Remedy(name=name, action=action, predicted=all_of(cost, "nothing left to start"))
+            for name, action in actions.items()
+        ),
         cites=("ledger.data.start",),
     )
 

@@ -80,7 +80,7 @@ def _finding(
         cost=cost,
         share=view.share(cost),
         accounts=accounts,
-        remedies=(Remedy(action=action, predicted=predicted),),
+        remedies=(Remedy(name="rank.evened", action=action, predicted=predicted),),
         cites=("ranks",),
     )
 

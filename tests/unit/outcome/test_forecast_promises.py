@@ -1,0 +1,68 @@
+"""Forecasts of a profile are promises like those of a finding, and take the place of what the ledger alone can say."""
+
+import pytest
+
+from stepprobe.analysis.comparison import examine
+from tests.fakes.experiments import FakeExperiments
+from tests.fakes.experiments import evidence as profiled
+from tests.fakes.records import evidence
+from tests.unit.outcome.test_outcome import run
+
+ROWS = [[64, 128, 256, 512], [32, 100, 300, 480]] * 8
+"""Real tokens of the rows of micro-batches: 1872 of 3968 slots."""
+
+
+def profile(*, seed=1, accounts=None, **facts):
+    experiments = FakeExperiments(batches=ROWS, labelled_share=1.0, micro_steps=1).quiet().scaling().structure().end()
+    counts = {"slots": 1984, "real": 936, "labelled": 930}
+    padded = {"forward.attention": 24, "backward.mlp": 56, **(accounts or {})}
+    shapes = {"shapes": [("4×512 masked", 40), ("4×480 masked", 40)]}
+    return profiled(experiments, run(seed, padded, counts=counts, sites=shapes, **facts))
+
+
+def grouped(seed=2, accounts=None, **facts):
+    counts = {"slots": 1000, "real": 936, "labelled": 930}
+    shapes = {"shapes": [("4×250 masked", 80)]}
+    return evidence(run(seed, {"forward.attention": 12, **(accounts or {})}, counts=counts, sites=shapes, **facts))
+
+
+def test_what_was_forecast_is_held_to_what_came():
+    before = profile()
+    report, found = examine(before, grouped())
+    names = [one.remedy for one in found.judged]
+    assert names == ["forecast.bucketing"]
+    promise = found.judged[0].predicted
+    assert promise.value > 0
+    assert promise.low < promise.value < promise.high
+    assert found.judged[0].measured.value == pytest.approx(40, abs=2)
+    assert report.findings[0].kind == "forecast.bucketing"
+
+
+def test_a_forecast_takes_the_place_of_the_ledgers_own_promise():
+    kinds = {
+        row[0] for table in examine(profile(), grouped())[0].tables if table.name == "promises" for row in table.rows
+    }
+    assert not any("group rows by length" in kind for kind in kinds)
+    assert any("group_by_length" in kind for kind in kinds)
+
+
+def test_a_change_that_no_forecast_speaks_of_keeps_the_ledgers_promise():
+    slow = {"logging": 20}
+    _, found = examine(
+        profile(accounts=slow),
+        evidence(
+            run(
+                2,
+                {"forward.attention": 24, "backward.mlp": 56},
+                counts={"slots": 1984, "real": 936, "labelled": 930},
+                sites={"shapes": [("4×512 masked", 80)]},
+            )
+        ),
+    )
+    assert [one.remedy for one in found.judged] == ["logging.less"]
+
+
+def test_a_profile_can_be_the_run_after():
+    _, found = examine(profile(accounts={"recompute": 30}), profile(seed=3))
+    assert [one.remedy for one in found.judged] == ["forecast.checkpointing_off"]
+    assert found.judged[0].measured.value == pytest.approx(30, abs=2)
