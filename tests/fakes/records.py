@@ -49,6 +49,7 @@ class FakeProcess:
         off_cpu: Mapping[str, float] | None = None,
         self_ms: float = 0.1,
         end: Any = "boundary",
+        aside: Any = "",
     ) -> "FakeProcess":
         booked = nanoseconds(accounts, off_cpu or {})
         wall = sum(spent for spent, _ in booked.values())
@@ -63,6 +64,7 @@ class FakeProcess:
                 accounts=booked,
                 counters=dict(counters or {}),
                 end=end,
+                aside=aside,
             )
         )
         self.index += 1

@@ -35,9 +35,12 @@ class Process:
         self.facts = records.facts
         self.rank = records.header.rank
         steps = sorted(records.steps, key=lambda step: step.index)
-        self.finished: tuple[Step, ...] = tuple(step for step in steps if step.end != "exit")
-        """Steps in full whose end was seen."""
-        self.open_steps = len(steps) - len(self.finished)
+        self.aside: tuple[Step, ...] = tuple(step for step in steps if step.aside)
+        """Steps unlike the others, such as those under the profiler: counted, and in no mean, quantile or warm-up."""
+        ordinary = [step for step in steps if not step.aside]
+        self.finished: tuple[Step, ...] = tuple(step for step in ordinary if step.end != "exit")
+        """Ordinary steps in full whose end was seen."""
+        self.open_steps = len(ordinary) - len(self.finished)
         """Steps that the end of the script ended: counted, not averaged."""
         self.warmup = self._cut(warmup)
         steady_from = self.finished[self.warmup].index if self.finished else 0
@@ -47,7 +50,7 @@ class Process:
         self.observed: tuple[Observation, ...] = (*self.steady, *self.summaries)
         """What the means are taken over."""
         self.everything: tuple[Observation, ...] = (*steps, *records.summaries)
-        """That, the warm-up, and a last step whose end was not seen."""
+        """That, the warm-up, steps set aside, and a last step whose end was not seen."""
         self.borrowed_detail = not any(one.detail for one in self.observed) and any(one.detail for one in self.finished)
         """True: only warm-up steps were observed in detail, so the division is theirs."""
         self.shares = detailed_shares(self.finished if self.borrowed_detail else self.observed)

@@ -16,6 +16,10 @@ STARVED = 0.25
 """Part of the samples due below which the sampler was starved; it changes its interval, so the part is rough."""
 
 
+ASIDE = {"profiler": "under the profiler or right behind it", "experiments": "in an experiment"}
+"""Why steps are set aside, in words."""
+
+
 def run_notes(job: Job, status: str) -> tuple[str, ...]:
     """Return every reservation about a run."""
     notes = list(job.notes)
@@ -86,6 +90,7 @@ def _averaged(process: Process) -> Iterator[str]:
         yield f"warm-up: the first {process.warmup} steps are not in the means ({cut / every:.1%} of all wall time)"
         if process.warmup >= len(process.finished) // 2:
             yield "the warm-up reaches half of the run: it may not have become steady at all; observe more steps"
+    yield from _set_aside(process)
     if process.open_steps:
         yield f"{process.open_steps} last step was ended by the end of the script: counted, not in the means"
     summed = sum(summary.count for summary in process.summaries)
@@ -94,6 +99,15 @@ def _averaged(process: Process) -> Iterator[str]:
     dropped = _in_sums(process) - summed
     if dropped:
         yield f"{dropped} steps are in sums that reach into the warm-up: not in the means"
+
+
+def _set_aside(process: Process) -> Iterator[str]:
+    every = sum(one.wall_ns for one in process.everything)
+    for kind, why in ASIDE.items():
+        walls = [step.wall_ns for step in process.aside if step.aside == kind]
+        if walls:
+            ran = "1 step ran" if len(walls) == 1 else f"{len(walls)} steps ran"
+            yield f"{ran} {why}, so not in the means: {sum(walls) / every:.1%} of all wall time"
 
 
 def _in_sums(process: Process) -> int:
@@ -129,7 +143,8 @@ def _sampled(process: Process) -> Iterator[str]:
         calls = sum(calls for _, _, calls, _, _ in sites.syncs)
         yield f"{untimed} of {calls} synchronising calls ({untimed / calls:.0%}) were counted but not timed"
     interval, taken = sites.sampler.get("interval_ns", 0), sites.sampler.get("taken", 0)
-    seen = sum(one.wall_ns for one in process.everything) * process.sited / process.count
+    watched = sum(one.wall_ns for one in process.everything) - sum(step.wall_ns for step in process.aside)
+    seen = watched * process.sited / process.count
     due = seen / interval if interval else 0
     if taken < STARVED * due:
         yield f"the sampler took {taken} of {due:.0f} samples: something held the interpreter, so lines may be missing"

@@ -117,6 +117,10 @@ class StackClock:
         """Forget what was booked and let time begin now, on this thread, with nothing open."""
         self.owner = get_ident()
         self.stack = [UNATTRIBUTED]
+        self.skip()
+
+    def skip(self) -> None:
+        """Forget what was booked since the last cut, and let time begin now; what is open stays open."""
         self.wall_at = self._now()
         self.cpu_at = self._cpu_now()
         self.take()

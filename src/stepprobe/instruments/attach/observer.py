@@ -52,6 +52,10 @@ class Observer:
         """Called with True before a step in detail, with False before one without."""
         self.on_begin: list[Callable[[], None]] = []
         """Called once, when the first step begins."""
+        self.on_boundary: list[Callable[[int], bool]] = []
+        """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
+        self.aside = ""
+        """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
         self.running = False
         """Whether a step is under way (also while the gate is shut for an evaluation)."""
         self.detail = False
@@ -68,7 +72,7 @@ class Observer:
         self.backward_depth = self.forward_depth = 0
         self.optimizers = self.optimizer_steps = 0
         self._limit = limit
-        self._index = self._own_ns = self._optimizer_depth = 0
+        self._index = self._asides = self._own_ns = self._optimizer_depth = 0
         self._stepped = self._fetched = False
         self._evaluating = self._trains_in_eval = self._suspended = False
 
@@ -213,7 +217,7 @@ class Observer:
         self.counters = {}
         self.parts = self.inside_ns = 0
         self._stepped = self._fetched = False
-        self._set_detail(self.budget.detail_next(self._index))
+        self._set_detail(self.budget.detail_next(self._index) and not self.aside)
 
     def _end_step(self, end: str) -> None:
         clock = self.clock
@@ -221,23 +225,39 @@ class Observer:
             clock.pop_to(self._optimizer_depth)
             self._optimizer_depth = 0
         books = clock.cut() if end == "boundary" else clock.take()
-        if end != "exit":
+        if self.aside:
+            self.sites.drop_samples()
+        elif end != "exit":
             self.sites.keep_samples()
         self._write_step(books, end)
+        if end == "boundary":
+            self._between_steps()
         self._clean()
-        self._own_ns = time.perf_counter_ns() - books.end_wall
-        if self._limit is not None and self._index >= sum(self._limit) and end == "boundary":
-            self._stop(self._limit)
+        self._own_ns = time.perf_counter_ns() - clock.begin_wall
+        if end == "boundary" and not self.aside:
+            self._stop_at_limit()
+
+    def _between_steps(self) -> None:
+        """Do what is due where no step is under way; a fault of ours in it ends that, and nothing else."""
+        for act in list(self.on_boundary):
+            try:
+                if act(self._index):
+                    self.clock.skip()
+            except Exception as error:
+                self.on_boundary.remove(act)
+                self.note(f"left out between two steps: {type(error).__name__}: {error}")
 
     def _write_step(self, books: Books, end: str) -> None:
         accounts = {}
         for account, spent, busy in zip(BOOKED, books.wall, books.cpu, strict=True):
             if spent:
                 accounts[account] = (spent, max(0, spent - busy))
-        self.budget.feel(self.parts, self.inside_ns)
+        if not self.aside:
+            self.budget.feel(self.parts, self.inside_ns)
         cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
         cpu_ns = books.end_cpu - books.begin_cpu
-        self.budget.learn(self.detail, cost, cpu_ns)
+        if not self.aside:
+            self.budget.learn(self.detail, cost, cpu_ns)
         record = {
             "index": self._index,
             "wall_ns": books.end_wall - books.begin_wall,
@@ -247,9 +267,12 @@ class Observer:
             "accounts": accounts,
             "counters": self.counters,
             "end": end,
+            "aside": self.aside,
         }
         self.journal.step(record, books.begin_wall, books.end_wall)
         self._index += 1
+        self._asides += bool(self.aside)
+        self.aside = ""
 
     def _finish(self, end: str) -> None:
         self.training_resumed()
@@ -265,7 +288,11 @@ class Observer:
             for tell in self.on_detail:
                 tell(detail)
 
-    def _stop(self, limit: Limit) -> None:
+    def _stop_at_limit(self) -> None:
+        """End the job after the steps that were asked for; those that stay out of the means are none of them."""
+        limit = self._limit
+        if limit is None or self._index - self._asides < sum(limit):
+            return
         self.close()
         self.running = self.gate.open = False
         self._suspended = True

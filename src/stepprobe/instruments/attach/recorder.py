@@ -51,13 +51,16 @@ class Recorder:
         self._end += len(line)
 
     def step(self, record: dict[str, Any], now_ns: int) -> None:
-        """Append a step in full, or add it to the sums when its turn to be kept has not come."""
+        """Append a step in full, or add it to the sums when its turn to be kept has not come.
+
+        One that stays out of the means is always kept in full: a sum could not leave it out again.
+        """
         index = record["index"]
         if index < self._full_steps:
             self._append(step_line(record))
             return
         stride = 1 << (index // self._full_steps).bit_length()
-        if index % stride == 0:
+        if index % stride == 0 or record.get("aside"):
             self._append(step_line(record))
         else:
             self._add(record)
@@ -175,10 +178,11 @@ def step_line(record: dict[str, Any]) -> bytes:
     """Return the line of a step: the JSON that an encoder gives, twice as fast, since all of it is numbers."""
     accounts = ",".join([f'"{name}":[{wall},{off}]' for name, (wall, off) in record["accounts"].items()])
     counters = ",".join([f'"{name}":{count}' for name, count in record["counters"].items()])
+    aside = f'"aside":"{record["aside"]}",' if record.get("aside") else ""
     return _sealed(
         f'{{"type":"step","index":{record["index"]},"start_ns":{record["start_ns"]},"wall_ns":{record["wall_ns"]},'
         f'"cpu_ns":{record["cpu_ns"]},"self_ns":{record["self_ns"]},"detail":{"true" if record["detail"] else "false"},'
-        f'"end":"{record["end"]}","accounts":{{{accounts}}},"counters":{{{counters}}}'
+        f'"end":"{record["end"]}",{aside}"accounts":{{{accounts}}},"counters":{{{counters}}}'
     )
 
 

@@ -53,6 +53,10 @@ class Sites:
             self.samples[key] = self.samples.get(key, 0) + count
             self.sampler["taken"] += count
 
+    def drop_samples(self) -> None:
+        """The step is over, and was like no other: its samples say nothing about the rest."""
+        self._pending = {}
+
     def shape(self, shape: str) -> bool:
         """Count one micro-batch; return whether its shape is seen for the first time."""
         first = shape not in self.shapes
