@@ -56,8 +56,7 @@ def test_the_same_tokens_lie_in_a_padded_and_an_unpadded_batch():
 
 def test_what_was_captured_is_described():
     held = captured(padded([3, 7], 10), padded([10], 10))
-    assert held.real == [[3, 7], [10]]
-    assert held.labelled_share == (2 + 6 + 9) / 20
+    assert held.counted() == ([[3, 7], [10]], (2 + 6 + 9) / 20)
 
 
 def test_position_ids_start_again_in_each_row():

@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 IGNORED = -100
 """The label that cross-entropy ignores by default."""
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 64 << 20
 """Bytes of the micro-batches that are kept; the oldest go first."""
-KEPT_BATCHES = 32
+KEPT_BATCHES = 256
+
+
+SOURCES = 32
+"""Micro-batches, the newest first, whose tokens a new one is made of."""
 
 
 class Shape(NamedTuple):
@@ -79,20 +83,15 @@ class CapturedBatches:
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
         self._batches: list[Any] = []
-        self.real: list[list[int]] = []
-        """Real tokens of each row of each micro-batch that was seen."""
-        self._labelled = self._labels_of = 0
 
     def add(self, batch: Any) -> None:
-        """Keep a micro-batch as it is now: its structure is copied, its tensors are not."""
+        """Keep a micro-batch as it is now: its structure is copied, its tensors are neither copied nor read."""
         found = _ids(self._torch, list(tensors_of(self._torch, batch)))
         if found is None:
             return
         self._batches.append(replaced(batch, {}))
         while len(self._batches) > 1 and (len(self._batches) > KEPT_BATCHES or self._bytes() > KEPT_BYTES):
             del self._batches[0]
-        if len(self.real) < 256:
-            self._count(found[1], dict(tensors_of(self._torch, batch)))
 
     @property
     def last(self) -> Any:
@@ -105,10 +104,20 @@ class CapturedBatches:
             raise ValueError("no micro-batch with a tensor of rows × tokens was seen")
         return self._batches[-1]
 
-    @property
-    def labelled_share(self) -> float | None:
-        """Tokens that have a label, after the shift, over the real tokens of the same batches."""
-        return self._labelled / self._labels_of if self._labels_of else None
+    def counted(self) -> tuple[list[list[int]], float | None]:
+        """Return the real tokens of each row of each micro-batch, and labelled tokens (after the shift) over real ones.
+
+        Reads the tensors: where they lie on a device, the host waits for it.
+        """
+        real: list[list[int]] = []
+        labelled = labels_of = 0
+        for batch in self._batches:
+            counts, labels = self._count(batch)
+            real.append(counts)
+            if labels is not None:
+                labelled += labels
+                labels_of += sum(counts)
+        return real, labelled / labels_of if labels_of else None
 
     def batch(self, rows: int, length: int, real: Sequence[int] | None = None) -> Any:
         """Return a batch of the run's own tokens, as ``model.harness.Harness.batch`` has it.
@@ -118,7 +127,7 @@ class CapturedBatches:
         """
         signature = _signature(self._torch, self.last)
         alike = [one for one in self._batches if _signature(self._torch, one) == signature]
-        return reshaped(self._torch, alike[::-1], Shape(rows, length), real)
+        return reshaped(self._torch, alike[: -SOURCES - 1 : -1], Shape(rows, length), real)
 
     def _bytes(self) -> int:
         return sum(
@@ -127,15 +136,16 @@ class CapturedBatches:
             for _, tensor in tensors_of(self._torch, batch)
         )
 
-    def _count(self, ids: Any, tensors: dict[tuple[Any, ...], Any]) -> None:
-        rows, length = ids.shape[:2]
-        mask = next((one for path, one in tensors.items() if is_mask(path, one) and one.dim() == 2), None)
+    def _count(self, batch: Any) -> tuple[list[int], int | None]:
+        leaves = list(tensors_of(self._torch, batch))
+        found = _ids(self._torch, leaves)
+        assert found is not None
+        rows, length = found[1].shape[:2]
+        mask = next((one for path, one in leaves if one.dim() == 2 and is_mask(path, one)), None)
         real = [length] * rows if mask is None else mask.to(self._torch.int64).sum(dim=1).tolist()
-        self.real.append([int(count) for count in real])
-        labels = next((one for path, one in tensors.items() if _is_labels(path) and one.dim() >= 2), None)
-        if labels is not None:
-            self._labelled += int((labels[:, 1:] != IGNORED).sum())
-            self._labels_of += sum(self.real[-1])
+        labels = next((one for path, one in leaves if _is_labels(path) and one.dim() >= 2), None)
+        counts = [int(count) for count in real]
+        return counts, None if labels is None else int((labels[:, 1:] != IGNORED).sum())
 
 
 def _signature(torch: ModuleType, batch: Any) -> list[tuple[Any, ...]]:
