@@ -3,7 +3,7 @@
 import json
 import math
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,8 +54,36 @@ def run(
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
     """
+    return _observe(argv, script.plan(argv, steps=steps, warmup=warmup), out, output_to_stderr)
+
+
+def profile(
+    argv: Sequence[str],
+    *,
+    out: Path,
+    steps: int,
+    experiments: Mapping[str, str],
+    output_to_stderr: bool = False,
+) -> Result:
+    """Run a command, make experiments on its own training step, and report on both.
+
+    Args:
+        argv: The command, unchanged.
+        out: Folder of run folders.
+        steps: Steps that are observed before the experiments.
+        experiments: ``harness`` (``module:factory`` or nothing), ``keep_training`` and ``anyway`` (``yes`` or
+            ``no``) and ``seconds`` (what the experiments may take).
+        output_to_stderr: Send the script's standard output to standard error.
+
+    Raises:
+        UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
+    """
+    planned = script.plan(argv, steps=steps, warmup="auto", experiments=experiments)
+    return _observe(argv, planned, out, output_to_stderr)
+
+
+def _observe(argv: Sequence[str], planned: Evidence, out: Path, output_to_stderr: bool) -> Result:
     command.check(argv)
-    planned = script.plan(argv, steps=steps, warmup=warmup)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
@@ -243,7 +271,7 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     except NotObserved:
         return _not_measured(evidence, folder, stages.explain(evidence))
     if (
-        evidence.command == "run"
+        evidence.command in ("run", "profile")
         and derived.verdict == "not measured"
         and all(control.ok for control in derived.controls)
     ):

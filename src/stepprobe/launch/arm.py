@@ -29,11 +29,17 @@ def arm(folder: str) -> Observer:
     limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), os.environ.get("STEPPROBE_WARMUP", "auto"))
     observer = Observer(folder, limit)
     observer.tell = lambda stage: tell(folder, stage)
+    if asked := os.environ.get("STEPPROBE_PROFILE", ""):
+        from stepprobe.instruments.experiments import arming
+
+        arming.arm(observer, folder, asked)
     sampler = Sampler(observer)
     observer.on_begin.append(sampler.start)
     observer.on_begin.append(lambda: _collect(observer))
     os.register_at_fork(after_in_child=observer.go_inert)
     os.register_at_fork(after_in_child=sampler.forget)
+    if observer.take_over is not None:
+        os.register_at_fork(after_in_child=observer.take_over.forked)
     atexit.register(_end, observer, sampler)
     AfterImport({name: _after(observer, name, action) for name, action in adapters.actions().items()}).install()
     observer.tell("python")
@@ -73,6 +79,8 @@ def _after(observer: Observer, name: str, action: adapters.Action) -> Any:
 
 def _end(observer: Observer, sampler: Sampler) -> None:
     sampler.stop()
+    if observer.take_over is not None:
+        observer.take_over.script_ends()
     observer.close()
 
 

@@ -54,6 +54,10 @@ class Observer:
         """Called once, when the first step begins."""
         self.on_boundary: list[Callable[[int], bool]] = []
         """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
+        self.on_root: list[Callable[[Any], None]] = []
+        """Called with each root module, when it is found and before it gets its hooks."""
+        self.take_over: Any = None
+        """Takes the script's step over for experiments; None where steps are observed only."""
         self.aside = ""
         """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
         self.running = False
@@ -160,6 +164,10 @@ class Observer:
             if self.clock.backwards:
                 self.note(f"the clock went backwards {self.clock.backwards} times; it was held still")
             self.journal.close()
+
+    def end_after(self, limit: Limit) -> None:
+        """End the job at the end of the step in which so many steps have been observed."""
+        self._limit = limit
 
     def go_inert(self) -> None:
         """This process is a fork: observe nothing, write nothing."""

@@ -297,4 +297,3 @@ def _is_position(torch: ModuleType, tensor: Any) -> bool:
 
 def _name(path: tuple[Any, ...]) -> str:
     return ".".join(map(str, path)) or "the batch"
-

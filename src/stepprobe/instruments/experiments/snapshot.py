@@ -107,7 +107,7 @@ class Snapshot:
     """The state of the training at one moment between two micro-steps."""
 
     def __init__(self, torch: ModuleType, owners: Owners) -> None:
-        self._torch = torch
+        self.owners = owners
         self._modules = _all_modules(owners.modules)
         self.parameters = _parameters(owners)
         self.gradients = Gradients(torch, self.parameters)

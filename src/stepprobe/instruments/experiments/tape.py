@@ -15,8 +15,35 @@ from stepprobe.instruments.experiments.captured import Shape, tensors_of
 from stepprobe.instruments.experiments.sizes import Size
 
 SIZED = frozenset(
-    "view reshape view_as expand unflatten repeat tile narrow split split_with_sizes as_strided broadcast_to zeros ones "
-    "full empty arange rand randn randint new_zeros new_ones new_full new_empty __getitem__ __setitem__ resize_".split()
+    [
+        "view",
+        "reshape",
+        "view_as",
+        "expand",
+        "unflatten",
+        "repeat",
+        "tile",
+        "narrow",
+        "split",
+        "split_with_sizes",
+        "as_strided",
+        "broadcast_to",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "arange",
+        "rand",
+        "randn",
+        "randint",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "__getitem__",
+        "__setitem__",
+        "resize_",
+    ]
 )
 """Functions that are told sizes or places as plain numbers."""
 SHAPED = SIZED - {"__getitem__", "__setitem__", "narrow", "split", "arange"}
@@ -81,7 +108,7 @@ class Tape:
         if name == "__get__":
             return self._read(function, args, call)
         kept_args, kept_kwargs = self._keep(args), self._keep(kwargs)
-        if name.endswith("_") and not name.endswith("__") or name.startswith("__i") or name == "__setitem__":
+        if (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__setitem__":
             self._keep_before(args)
         if name in SIZED:
             self._check_numbers(name, kept_args, kept_kwargs)
@@ -106,9 +133,7 @@ class Tape:
     def _sizes(self, tensor: Any, result: Any, dimensions: tuple[Any, ...]) -> Any:
         slot = self._slot(tensor)
         if isinstance(result, tuple):
-            return self._torch.Size(
-                [Size.of(int(one), ("size", slot, place)) for place, one in enumerate(result)]
-            )
+            return self._torch.Size([Size.of(int(one), ("size", slot, place)) for place, one in enumerate(result)])
         return Size.of(int(result), ("size", slot, int(dimensions[0])))
 
     def end(self, loss: Any) -> None:
