@@ -64,6 +64,8 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_field="t
     cpus: int
     others_share: float | None
     """CPU time that others took over the CPU time there was, while this process slept; None where unknown."""
+    own_share: float | None = None
+    """The same of the job's own processes: its data workers, above all."""
     device_busy_share: float | None
     """Utilisation of the card while this process let it rest; None where unknown or without a card."""
     device_processes: int | None
@@ -96,7 +98,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured", tag_fi
     device_ns: int | None = None
     """Between two events on the card; None without a card."""
     peak_bytes: int | None = None
-    """Most memory above what lay there before; None where unknown."""
+    """Most memory above what lay there before; None where unknown. On the CPU it is seen in a warm-up of this shape."""
     loss: float | None = None
     gradient: float | None = None
     """Norm of the gradient, where variants are compared."""
