@@ -14,8 +14,8 @@ TAKES_COMMAND = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.epilog = (
-        "After N observed steps the step of the running script is driven at other shapes; then all is put back, and the "
-        "job ends (with --keep-training it goes on)."
+        "After N observed steps the step of the running script is driven at other shapes; then all is put back, and "
+        "the job ends (with --keep-training it goes on)."
     )
     parser.add_argument(
         "--steps", type=positive, default=10, metavar="N", help="steps observed before the experiments (default: 10)"

@@ -92,7 +92,7 @@ class Kept:
         if isinstance(items, dict):
             if not all(same(old, new) for old, new in zip(self._keys, items, strict=True)):
                 return False
-            items = items.values()  # type: ignore[assignment]
+            items = items.values()
         return all(same(child.value, item) for child, item in zip(self._children, items, strict=True))
 
     def _refill(self) -> None:

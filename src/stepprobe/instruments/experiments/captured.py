@@ -56,7 +56,8 @@ def replaced(value: Any, by: Mapping[tuple[Any, ...], Any], path: tuple[Any, ...
     if isinstance(value, Mapping):
         inside = {key: replaced(value[key], by, (*path, key)) for key in value}
         try:
-            return inside if type(value) is dict else type(value)(inside)
+            kind: Any = type(value)
+            return inside if kind is dict else kind(inside)
         except Exception:  # a mapping of the user's own kind
             return inside
     if type(value) in (tuple, list):

@@ -21,31 +21,16 @@ def same_loss(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
 
 
-def describe(
-    torch: ModuleType,
-    harness: Any,
-    *,
-    source: str,
-    rank: int,
-    micro_steps: int,
-    batches: list[list[int]],
-    labelled_share: float | None,
-    control: Control,
-) -> dict[str, Any]:
-    """Return the fields of a ``harness`` line."""
+def describe(torch: ModuleType, harness: Any, control: Control) -> dict[str, Any]:
+    """Return those fields of a ``harness`` line that its modules tell, and the control."""
     root = harness.root()
     floats = [one for one in root.parameters() if one.is_floating_point()]
     first = next(iter(floats), None)
     return {
-        "source": source,
         "root": type(root).__name__,
-        "rank": rank,
         "device": first.device.type if first is not None else "cpu",
         "dtype": str(_dtype(torch, first)).removeprefix("torch."),
         "threads": torch.get_num_threads(),
-        "micro_steps": max(1, micro_steps),
-        "batches": batches,
-        "labelled_share": labelled_share,
         "captured_loss": control.captured_loss,
         "replayed_loss": control.replayed_loss,
         "longest": _setting(root, "max_position_embeddings"),

@@ -43,7 +43,7 @@ class LightningHarness:
     def step(self, batch: Any) -> Any:
         """Run training_step and backward as automatic optimization does; return the loss."""
         module = self._strategy.lightning_module
-        loop = getattr(getattr(module.trainer, "fit_loop", None), "epoch_loop", None)
+        loop: Any = getattr(getattr(module.trainer, "fit_loop", None), "epoch_loop", None)
         results = getattr(loop, "_results", None)
         if results is not None:
             loop._results = copy.deepcopy(results)  # what the step logs is not the training's
@@ -59,7 +59,7 @@ class LightningHarness:
     def loss_of(self, output: Any) -> Any:
         """Return what backward is called on, from what training_step returned."""
         trainer = self._strategy.lightning_module.trainer
-        loss = output.get("loss") if isinstance(output, Mapping) else output
+        loss: Any = output.get("loss") if isinstance(output, Mapping) else output
         return loss / (getattr(trainer, "accumulate_grad_batches", 1) or 1)
 
     def root(self) -> Any:

@@ -21,8 +21,8 @@ def named_harness(name: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise NotAHarness(
-            f"--harness {name}: {module_name} cannot be imported where the script runs ({type(error).__name__}: {error}); "
-            "put the file beside the script, or its folder on PYTHONPATH"
+            f"--harness {name}: {module_name} cannot be imported where the script runs "
+            f"({type(error).__name__}: {error}); put the file beside the script, or its folder on PYTHONPATH"
         ) from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):

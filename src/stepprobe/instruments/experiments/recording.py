@@ -38,7 +38,7 @@ class Recording:
         """Return why nothing can be recorded here; empty where it can."""
         modes = torch._C._len_torch_function_stack()
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None
-        return "the model is called under a function mode of PyTorch (torch.device as a context, …)" * (modes > default)
+        return "the model is called under a function mode of PyTorch (torch.device, …)" if modes > default else ""
 
     def start(self) -> None:
         """Begin to see calls."""

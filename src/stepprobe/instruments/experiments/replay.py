@@ -29,7 +29,7 @@ class RootCall:
 
     def __init__(self, torch: ModuleType, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.mode: Mode = mode_now(torch)
-        self._root = root
+        self.root = root
         self._signature: inspect.Signature | None
         try:
             self._signature = inspect.signature(root.forward)
@@ -41,9 +41,9 @@ class RootCall:
         """Call the root with other arguments of the same names."""
         own = {name: given[name] for name in self.given}
         if self._signature is None:
-            return self._root(*own["args"], **own["kwargs"])
-        bound = inspect.BoundArguments(self._signature, own)  # type: ignore[arg-type]
-        return self._root(*bound.args, **bound.kwargs)
+            return self.root(*own["args"], **own["kwargs"])
+        bound = inspect.BoundArguments(self._signature, own)
+        return self.root(*bound.args, **bound.kwargs)
 
 
 class ReplayHarness:

@@ -87,6 +87,10 @@ class Gradients:
         """The gradients, in the order of the parameters; None where there is none."""
         return self._grads
 
+    def any(self) -> bool:
+        """Return whether a parameter had a gradient, if only of zeros."""
+        return any(grad is not None for grad in self._grads)
+
     def drop(self) -> None:
         """Leave no parameter with a gradient."""
         for parameter in self._parameters:
@@ -124,8 +128,10 @@ class Snapshot:
 
     def rewind(self) -> None:
         """Make random numbers, buffers and counters what they were; leave gradients where they are."""
-        for kept in (*self._buffers, *self._own):
-            kept.put_back()
+        for buffers in self._buffers:
+            buffers.put_back()
+        for own in self._own:
+            own.put_back()
         self.random.put_back()
 
     def put_back(self) -> dict[str, bool]:

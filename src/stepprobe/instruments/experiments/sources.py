@@ -193,9 +193,9 @@ class RootSource:
 
     def _returned(self, root: Any, args: tuple[Any, ...], output: Any) -> None:
         if self._call is not None and self._recording is None and self._take_over.observes:
-            _guarded(self._take_over, lambda: self._record(root, output))
+            _guarded(self._take_over, lambda: self._record(output))
 
-    def _record(self, root: Any, output: Any) -> None:
+    def _record(self, output: Any) -> None:
         assert self._call is not None
         shape = shape_of(self._torch, self._call.given)
         if shape is None:
@@ -206,9 +206,12 @@ class RootSource:
             self._torch,
             self._tape,
             self._backward_comes,
-            lambda: _guarded(self._take_over, lambda: self._control(root)),
+            self._ended,
         )
         self._recording.start()
+
+    def _ended(self) -> None:
+        _guarded(self._take_over, self._control)
 
     def _backward_comes(self, loss: Any) -> None:
         assert self._tape is not None
@@ -216,13 +219,13 @@ class RootSource:
         first = loss[0] if isinstance(loss, (tuple, list)) and loss else loss
         self._loss = first.detach() if isinstance(first, self._torch.Tensor) else None
 
-    def _control(self, root: Any) -> None:
+    def _control(self) -> None:
         call, tape, before, loss = self._call, self._tape, self._before, self._loss
         self._call = self._recording = self._before = self._tape = self._loss = None
         assert call is not None
         assert tape is not None
         assert before is not None
-        harness = ReplayHarness(self._torch, root, call, tape)
+        harness = ReplayHarness(self._torch, call.root, call, tape)
         refusal = harness.refusal()
         if refusal or loss is None or loss.numel() != 1:
             self._take_over.give_up(refusal or "backward is not called on one loss")

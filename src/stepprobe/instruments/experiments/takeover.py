@@ -254,16 +254,14 @@ class TakeOver:
         from stepprobe.instruments.experiments.plan import Plan
 
         real, labelled_share = self.batches(torch).counted()
-        line = describe(
-            torch,
-            harness,
-            source=getattr(harness, "source", "") if not self.settings.harness else self.settings.harness,
-            rank=launched_as("RANK", 0),
-            micro_steps=self._micro_steps,
-            batches=real,
-            labelled_share=labelled_share,
-            control=self._control,
-        )
+        line = {
+            **describe(torch, harness, self._control),
+            "source": self.settings.harness or harness.source,
+            "rank": launched_as("RANK", 0),
+            "micro_steps": max(1, self._micro_steps),
+            "batches": real,
+            "labelled_share": labelled_share,
+        }
         journal.write("harness", line)
         plan = Plan.of(
             {

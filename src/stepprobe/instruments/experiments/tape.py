@@ -14,40 +14,23 @@ from typing import Any, NamedTuple
 from stepprobe.instruments.experiments.captured import Shape, tensors_of
 from stepprobe.instruments.experiments.sizes import Size
 
-SIZED = frozenset(
-    [
-        "view",
-        "reshape",
-        "view_as",
-        "expand",
-        "unflatten",
-        "repeat",
-        "tile",
-        "narrow",
-        "split",
-        "split_with_sizes",
-        "as_strided",
-        "broadcast_to",
-        "zeros",
-        "ones",
-        "full",
-        "empty",
-        "arange",
-        "rand",
-        "randn",
-        "randint",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty",
-        "__getitem__",
-        "__setitem__",
-        "resize_",
-    ]
+_VIEWS = (
+    "view",
+    "reshape",
+    "view_as",
+    "expand",
+    "unflatten",
+    "repeat",
+    "tile",
+    "as_strided",
+    "broadcast_to",
+    "resize_",
 )
-"""Functions that are told sizes or places as plain numbers."""
-SHAPED = SIZED - {"__getitem__", "__setitem__", "narrow", "split", "arange"}
-"""Those of them where a number may be the number of rows."""
+_NEW = ("zeros", "ones", "full", "empty", "rand", "randn", "randint", "new_zeros", "new_ones", "new_full", "new_empty")
+SHAPED = frozenset((*_VIEWS, *_NEW, "split_with_sizes"))
+"""Functions that are told sizes as plain numbers, that of the rows among them."""
+SIZED = SHAPED | {"narrow", "split", "arange", "__getitem__", "__setitem__"}
+"""Those that are told sizes or places along the tokens."""
 
 
 class Slot(NamedTuple):
