@@ -19,6 +19,12 @@ Unit = Literal[
     "MB/s",
     "layers",
     "pairs",
+    "FLOP",
+    "FLOP/s",
+    "bytes/s",
+    "µs/token",
+    "ns/token/slot",
+    "h",
 ]
 """Units of estimates. ``"1"`` is a share (0..1) or a ratio; ``ms`` is per optimizer step unless the name says else."""
 

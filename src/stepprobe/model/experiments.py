@@ -127,6 +127,36 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, tag="limit", tag_field="t
     wall_ns: list[int]
     thread_ns: list[int]
     device_ns: list[int] | None = None
+    block: int | None = None
+    """Block of the micro-steps between which it was measured; None for the first look at the machine."""
+
+
+class Structure(msgspec.Struct, frozen=True, kw_only=True, tag="structure", tag_field="type"):
+    """What the user's model is made of, as far as arithmetic goes."""
+
+    config: dict[str, object]
+    """The model's ``config.json``, as transformers writes it; empty for a model without one."""
+    weights: list["Weight"]
+    embedding_gradient: bool
+    """A gradient flows to what the embedding gives: its weight is trained, or a hook asks for it."""
+    checkpointing: bool = False
+    """The micro-step runs the layers' forward a second time in the backward pass."""
+    attention: str = ""
+    """Attention implementation of the micro-step."""
+    autocast: str = ""
+    """Element type that matrix products are cast to; empty without autocast."""
+
+
+class Weight(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of weight: the parameters whose names differ in the number of the layer (and of the expert) alone."""
+
+    name: str
+    """Name with ``*`` for each number and without what an adapter's package puts around it."""
+    shape: list[int]
+    layers: list[int]
+    """First number in each name; -1 where there is none."""
+    trained: list[int]
+    """Those of ``layers`` whose weight gets a gradient."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True, tag="counted", tag_field="type"):
@@ -136,6 +166,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True, tag="counted", tag_fiel
     length: int
     flops: dict[str, int]
     """Operator -> FLOPs of forward and backward."""
+    operators: dict[str, int] = {}
+    """Part of the model (``attention mlp moe norm lm_head embed other``) -> operators that its forward dispatched."""
+    backward_operators: int = 0
+    """Operators that the backward pass dispatched."""
+    corrected: str = ""
+    """What the counter of PyTorch missed and was counted here instead."""
     failure: str = ""
     """Why nothing was counted."""
 
@@ -156,7 +192,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field="typ
     """``finished``, or what stopped the experiments."""
 
 
-ExperimentRecord = Harness | Quiet | Measured | Dropped | Limit | Counted | Restored | Done
+ExperimentRecord = Harness | Quiet | Measured | Dropped | Limit | Structure | Counted | Restored | Done
 
 _DECODER = msgspec.json.Decoder(ExperimentRecord)
 

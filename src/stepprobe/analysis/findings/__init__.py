@@ -31,8 +31,13 @@ def find(process: Process, processes: Sequence[Process]) -> tuple[Finding, ...]:
         processes: One process per rank, that one among them.
     """
     view = View(process, processes)
+    return arranged([finding for rule in RULES for finding in rule(view)], process)
+
+
+def arranged(findings: Sequence[Finding], process: Process) -> tuple[Finding, ...]:
+    """Return findings in their order, each with its largest account first and the others that it overlaps."""
     found = sorted(
-        (_largest_account_first(finding, process) for rule in RULES for finding in rule(view)),
+        (_largest_account_first(finding, process) for finding in findings),
         key=lambda finding: (-_worst(finding.cost), finding.kind, finding.where),
     )
     return tuple(_with_overlaps(finding, found) for finding in found)

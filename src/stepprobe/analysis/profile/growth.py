@@ -1,0 +1,146 @@
+"""How the step grows, for a person: the figures of the fit, its shapes in a table, and the two curves."""
+
+import json
+from collections.abc import Sequence
+
+from stepprobe.analysis.profile.answers import Answers
+from stepprobe.analysis.scaling import Fit, Refusal, Work, fit, per_row
+from stepprobe.analysis.statistics import median
+from stepprobe.analysis.wording import signed
+from stepprobe.model.estimate import Estimate, Unit, exact
+from stepprobe.model.report import Cell, Chart, Column, Table
+
+MS_US, MS_NS = 1e3, 1e6
+"""Of a millisecond."""
+DOTS = 40
+"""Dots of a curve."""
+TERMS: tuple[tuple[str, Unit, float], ...] = (
+    ("fit.fixed", "ms", 1.0),
+    ("fit.per_token", "µs/token", MS_US),
+    ("fit.per_token_length", "ns/token/slot", MS_NS),
+)
+"""Figure, unit, and how many of it a ms is."""
+
+
+def fitted(answers: Answers) -> Fit | Refusal:
+    """Fit the experiments of one process."""
+    return fit(answers.samples)
+
+
+def fit_figures(found: Fit, answers: Answers) -> dict[str, Estimate]:
+    """Return the terms, how well the shapes tell them apart, and the error where the fit did not look."""
+    method = f"of a micro-step, slots are tokens; medians of {found.blocks} blocks; {answers.method}"
+    figures = {
+        name: Estimate(
+            value=value * factor,
+            unit=unit,
+            low=max(0.0, value - half) * factor,
+            high=(value + half) * factor,
+            n=found.blocks,
+            method=f"{method}; the three intervals hold together",
+        )
+        for (name, unit, factor), value, half in zip(TERMS, found.terms, found.halves, strict=True)
+    }
+    shapes = sum(not one.heldout for one in found.shapes)
+    figures["fit.condition"] = exact(found.condition, "1", shapes, "condition number of the scaled relative system")
+    if found.heldout_error is not None:
+        figures["fit.heldout_error"] = Estimate(
+            value=found.heldout_error, unit="1", n=found.blocks, method=f"predicted over measured, less one; {method}"
+        )
+    return figures
+
+
+def headline(found: Fit) -> str:
+    """Return the three terms and the error in one line."""
+    fixed, token, square = (value * factor for value, (_, _, factor) in zip(found.terms, TERMS, strict=True))
+    said = f"fixed {fixed:.3g} ms · {token:.3g} µs a token · {square:.3g} ns a token·length"
+    if found.heldout_error is None:
+        return f"{said}; no shape was held out"
+    return f"{said}; held-out error {signed(found.heldout_error, '.1%')}"
+
+
+def shape_table(found: Fit) -> Table:
+    """Return each shape with what was measured and what the fit says."""
+    rows = tuple(
+        (
+            f"{one.rows} × {one.length:,}{' (held out)' if one.heldout else ''}",
+            one.rows * one.length,
+            one.measured,
+            one.predicted,
+            one.low,
+            one.high,
+            signed(one.error, ".1%"),
+            one.repetitions,
+        )
+        for one in found.shapes
+    )
+    heads = ("rows × slots", "slots|tokens", "measured|ms", "fit|ms", "from|ms", "to|ms", "error", "n|count")
+    return Table(
+        name="scaling",
+        title="How the micro-step grows: t = a + b·rows·length + c·rows·length²",
+        columns=columns(heads),
+        rows=rows,
+        caption=(
+            "Forward, loss and backward of the user's own step. The fit passes through the shapes that it was made of; "
+            "the one that was held out says what it is worth, and no interval is narrower than its error."
+        ),
+    )
+
+
+def columns(heads: Sequence[str]) -> tuple[Column, ...]:
+    """Return columns given as ``title`` or ``title|unit``."""
+    parted = (head.partition("|") for head in heads)
+    return tuple(Column(title=title, unit=unit) for title, _, unit in parted)
+
+
+def shape_chart(found: Fit) -> Chart:
+    """Return the fit as a dotted curve for each number of rows, with what was measured on it."""
+    values: list[dict[str, Cell]] = []
+    longest, most = max(one.length for one in found.shapes), 1.1 * max(one.measured for one in found.shapes)
+    for rows in sorted({one.rows for one in found.shapes}):
+        series = f"fit, {rows} row{'s' * (rows > 1)}"
+        for place in range(1, DOTS + 1):
+            length = longest * place / DOTS
+            if (ms := found.time(Work.of([(rows, round(length))]))[0]) <= most:
+                values.append({"length": round(length), "ms": ms, "what": series})
+    values += [
+        {"length": one.length, "ms": one.measured, "what": "held out" if one.heldout else "measured"}
+        for one in found.shapes
+    ]
+    return Chart(
+        name="scaling",
+        title="The fit, and what was measured",
+        mark="point",
+        x="length",
+        y="ms",
+        x_title="slots of a row",
+        y_title="ms a micro-step",
+        values=tuple(values),
+        color="what",
+    )
+
+
+def fixed_tokens(answers: Answers) -> tuple[Table, ...]:
+    """Return the micro-step of as many tokens in more and more rows: what a row costs beside its tokens."""
+    held: dict[tuple[int, int], list[float]] = {}
+    for one in answers.of("fixed_tokens"):
+        held.setdefault((one.rows, one.length), []).append(answers.ms(one))
+    if len(held) < 2:
+        return ()
+    middles = {shape: median(values) for shape, values in sorted(held.items())}
+    rows = tuple((shape[0], shape[1], ms, ms / shape[0], len(held[shape])) for shape, ms in middles.items())
+    line = per_row([(shape[0], ms) for shape, ms in middles.items()])
+    caption = "The same number of tokens in more and shorter rows."
+    if line:
+        caption += f" A line through them: {line[0]:.3g} ms, and {signed(line[1], '.3g')} ms for each further row."
+    heads = ("rows|count", "slots a row|tokens", "micro-step|ms", "a row|ms", "n|count")
+    return (
+        Table(
+            name="rows", title="Rows at a fixed number of tokens", columns=columns(heads), rows=rows, caption=caption
+        ),
+    )
+
+
+def fit_file(found: Fit) -> bytes:
+    """Return the fit as ``padding --fit`` and ``bucket --fit`` read it: ms a batch, a slot, a slot times its length."""
+    return json.dumps(dict(zip("abc", found.terms, strict=True)), indent=1).encode() + b"\n"

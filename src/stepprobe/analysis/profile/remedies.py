@@ -1,0 +1,287 @@
+"""Every change that a profile can speak of, and what it would gain in the step that was observed."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from stepprobe.analysis import chunks
+from stepprobe.analysis.forecast import Forecast, Span, saving, saving_up_to
+from stepprobe.analysis.profile import batches
+from stepprobe.analysis.profile.repeated import Middle, paired
+from stepprobe.analysis.profile.situation import WAITING, Situation, sliding_window
+from stepprobe.analysis.profile.view import Seen
+from stepprobe.model.estimate import Estimate
+
+LOADING = ("data.wait", "data.fetch", "data.collate")
+WORKERS_FEWEST = 2
+"""One worker loads while the other hands over."""
+CHECKPOINTED = (0.2, 0.34)
+"""Part of a checkpointed micro-step that is computed twice: one forward of four, of three where weights are frozen."""
+
+Said = Forecast | str
+"""A forecast, or why there is none."""
+
+
+def bucketing(now: Situation) -> Said:
+    """Rows of about one length in each batch."""
+    if now.batches is None or now.batches.padding < 1e-3:
+        return "the batches hold no padding"
+    if now.batches.size < 2:
+        return "a batch of one row is padded by nothing that grouping could change"
+    found = batches.ratio(now.fit, now.batches, batches.bucketed)
+    first = "padding to the longest of a batch; " if now.batches.one_length else ""
+    return Forecast(
+        "bucketing",
+        f'{first}train_sampling_strategy="group_by_length"',
+        saving(now.step.shrunk(found), now.n, _by_fit(now, found, "padding goes, the fixed part stays")),
+    )
+
+
+def _by_fit(now: Situation, found: Span, why: str) -> str:
+    return f"forward and backward × {found.value:.3f} by the fit, on the lengths that were seen; {why}"
+
+
+def packing(now: Situation) -> Said:
+    """Several rows in one, as long as the longest."""
+    if now.batches is None or len(now.batches.rows) < 2:
+        return "no rows were seen"
+    work = batches.packed(now.batches, apart=now.apart)
+    if work.batches > 0.98 * now.batches.work.batches:
+        return "the rows are as long as a pack: packing changes nothing"
+    found = batches.ratio(now.fit, now.batches, lambda one: batches.packed(one, apart=now.apart))
+    saved = now.step.shrunk(found)
+    fewer = work.batches / now.batches.work.batches
+    attention = "rows apart in attention" if now.apart else "attention over whole packs (no variable-length kernel)"
+    return Forecast(
+        "packing",
+        f"packing=True, into rows of {max(now.batches.slots):,} slots",
+        saving(
+            replace(saved, value=saved.value + now.each_step(fewer)),
+            now.n,
+            f"{_by_fit(now, found, attention)}; {fewer:.0%} as many optimizer steps for the same rows",
+        ),
+        same_rows=False,
+    )
+
+
+def padding_free(now: Situation) -> Said:
+    """The rows of a batch joined, without padding."""
+    if now.batches is None or now.batches.padding < 1e-3:
+        return "the batches hold no padding"
+    found = batches.ratio(now.fit, now.batches, lambda one: batches.flattened(one, apart=now.apart))
+    attention = "rows apart in attention" if now.apart else "attention over the joined row (no variable-length kernel)"
+    return Forecast(
+        "padding_free",
+        "padding_free=True, or DataCollatorWithFlattening",
+        saving(now.step.shrunk(found), now.n, _by_fit(now, found, attention)),
+    )
+
+
+def chunked_loss(now: Situation) -> Said:
+    """The loss, some rows at a time."""
+    if now.loss is None or not now.loss.chunks:
+        return "the loss was not measured in chunks"
+    usable = [one for one in now.loss.chunks if not one.differs]
+    best = now.loss.best or min(usable, key=lambda one: one.time.value, default=None)
+    if best is None:
+        return "no chunk gives the loss of the script"
+    share, times = now.loss_share, best.time
+    part = Span(
+        1 + share.value * (times.value - 1),
+        math.hypot(share.known * (times.value - 1), share.value * (times.half or 0.0)),
+    )
+    held = f", {best.bytes / now.loss.bytes:.1%} of its bytes" if best.bytes is not None and now.loss.bytes else ""
+    return Forecast(
+        "chunked_loss",
+        f"compute the loss in chunks of {best.rows:,} rows",
+        saving(
+            now.step.shrunk(part),
+            now.n,
+            f"the loss is {share.value:.1%} of forward and backward, in chunks it takes × {times.value:.2f}{held}",
+        ),
+    )
+
+
+def labelled_rows(now: Situation) -> Said:
+    """Output layer and loss for rows with a label alone."""
+    labelled = now.seen.answers.harness.labelled_share
+    if now.loss is None or now.batches is None:
+        return "the loss was not measured alone"
+    if labelled is None:
+        return "labelled tokens were not counted"
+    part = labelled * now.batches.tokens / now.batches.work.slots
+    if part > 0.98:
+        return "almost every slot has a label"
+    made = chunks.fit(now.loss.tokens, [(one.rows, one.ms) for one in now.loss.chunks])
+    stays = made.fixed / made.time(now.loss.tokens, now.loss.tokens) if made else 0.0
+    share = now.loss_share
+    left = stays + (1 - stays) * part
+    found = Span(1 - share.value * (1 - left), math.hypot(share.known * (1 - left), now.fit.widening * share.value))
+    return Forecast(
+        "labelled_rows",
+        "compute output layer and loss for labelled rows only",
+        saving(
+            now.step.shrunk(found),
+            now.n,
+            f"the loss is {share.value:.1%} of forward and backward, {part:.1%} of the slots have a label",
+        ),
+    )
+
+
+def fast_path(now: Situation) -> Said:
+    """Rows shorter than the window, so that no mask is made and the causal kernel runs."""
+    window = sliding_window(now.structure)
+    if window is None or now.batches is None:
+        return "the model has no sliding window"
+    if max(now.batches.slots) < window:
+        return f"all rows are shorter than the window of {window:,}: the causal kernel runs already"
+    cut = batches.shortened(now.batches, window - 1)
+    value, low, _ = now.fit.ratio(cut.work, now.batches.work)
+    lost = 1 - cut.tokens / now.batches.tokens
+    square = now.fit.part(cut.work, 2) / now.fit.time(now.batches.work)[0]
+    least = now.step.shrunk(Span(min(1.0, value), None)).value
+    most = now.step.shrunk(Span(max(0.0, min(value, low) - square), None)).value
+    return Forecast(
+        "fast_path",
+        f"max_length={window - 1}: below the window of {window:,} no mask is made",
+        saving_up_to(
+            max(least, most),
+            now.n,
+            f"from the shorter rows alone to the whole quadratic part; {lost:.1%} of the tokens are cut off",
+            least=max(0.0, least),
+        ),
+    )
+
+
+def workers(now: Situation) -> Said:
+    """Rows fetched beside the training."""
+    loading = now.account(*LOADING)
+    if now.view is None or loading.value < 0.01 * now.step.wall.value:
+        return "the step does not wait for its rows"
+    there = int(now.view.fact("loader_workers") or 0)
+    most = loading.value if loading.high is None else loading.high
+    if there:
+        limit = min(most, now.step.wall.value / 2)
+        return Forecast(
+            "workers",
+            f"DataLoader(num_workers={2 * there}), now {there}",
+            saving_up_to(limit, now.n, "twice the workers deliver at most twice as fast"),
+        )
+    rest = max(0.0, now.step.wall.value - loading.value)
+    count = max(WORKERS_FEWEST, math.ceil(loading.value / rest) + 1 if rest else WORKERS_FEWEST)
+    # what the loading only waits for runs beside any training; what it computes needs a core of its own
+    waits = min(loading.value, now.off_cpu(*LOADING)) if now.on_cpu else loading.value
+    low = waits * (1 - 1 / count)
+    value = max(low, waits)
+    return Forecast(
+        "workers",
+        f"DataLoader(num_workers={count}): loading beside the training",
+        Estimate(
+            value=value,
+            unit="ms",
+            low=min(low, value),
+            high=max(most, value),
+            n=loading.n,
+            method=f"{loading.value:.3g} ms of loading, of which {waits:.3g} ms can run beside any training",
+        ),
+    )
+
+
+def fewer_syncs(now: Situation) -> Said:
+    """Values kept on the device until they are logged."""
+    cost = now.account(*WAITING)
+    if cost.value < 0.005 * now.step.wall.value:
+        return "the host hardly waits for results"
+    most = cost.value if cost.high is None else cost.high
+    if now.step.device is not None:
+        most = min(most, max(0.0, now.step.wall.value - max(now.step.host, now.step.device)))
+        why = f"min(host {now.step.host:.3g} ms, device {now.step.device:.3g} ms): the wait itself is not what is won"
+    else:
+        why = "on the CPU nothing is waited for; only the calls can be saved"
+    return Forecast("fewer_syncs", "read values back only in steps that log", saving_up_to(most, now.n, why))
+
+
+def checkpointing_off(now: Situation) -> Said:
+    """Activations kept, not computed again."""
+    cost = now.account("recompute")
+    told = now.structure is not None and now.structure.checkpointing
+    told = told or (now.view is not None and now.view.fact("gradient_checkpointing") is True)
+    if cost.value > 0.005 * now.step.wall.value:
+        saved = _whole(cost, "what is computed a second time; memory grows by what was not kept")
+    elif told:
+        low, high = (now.step.compute.value * part for part in CHECKPOINTED)
+        saved = saving_up_to(high, now.n, "one forward of four, or of three with frozen weights", least=low)
+    else:
+        return "no activations are computed a second time"
+    return Forecast("checkpointing_off", "turn gradient checkpointing off, if memory allows", saved)
+
+
+def _whole(cost: Estimate, method: str) -> Estimate:
+    """Return a cost as the saving of it."""
+    return Estimate(value=cost.value, unit="ms", low=cost.low, high=cost.high, n=cost.n, method=method)
+
+
+def batch_size(now: Situation) -> Said:
+    """Twice the rows in a micro-batch."""
+    if now.batches is None:
+        return "no rows were seen"
+    small = min(len(rows) for rows in now.batches.real)
+    tight = [one for one in now.seen.answers.dropped if one.reason == "memory"]
+    size, longest = 2 * now.batches.size, max(now.batches.slots)
+    if any(one.rows * one.length <= size * longest for one in tight):
+        return f"{size} rows of {longest:,} slots do not fit into memory"
+    found = batches.ratio(now.fit, now.batches, batches.larger)
+    saved = now.step.shrunk(found)
+    halved = now.batches.accumulation < 2
+    if halved:
+        saved = replace(saved, value=saved.value + now.each_step(0.5))
+    how = "" if halved else ", half the accumulation"
+    return Forecast(
+        "batch_size",
+        f"per_device_train_batch_size={max(size, 2 * small)}{how}",
+        saving(saved, now.n, _by_fit(now, found, "half the fixed part, and the padding that more rows bring")),
+        same_rows=not halved,
+    )
+
+
+REMEDIES: tuple[tuple[str, Callable[[Situation], Said]], ...] = tuple(
+    (one.__name__, one)
+    for one in (
+        bucketing,
+        packing,
+        padding_free,
+        chunked_loss,
+        labelled_rows,
+        fast_path,
+        workers,
+        fewer_syncs,
+        checkpointing_off,
+        batch_size,
+    )
+)
+"""Every change, by the name in its figure."""
+
+
+def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:
+    """Return all forecasts, the one that leaves the shortest step first, and why others cannot be given."""
+    made, missing = [], []
+    tried = dict(_tried(now.seen))
+    for name, remedy in REMEDIES:
+        said = remedy(now)
+        if isinstance(said, str):
+            missing.append(f"{name.replace('_', ' ')}: {said}")
+        else:
+            turned = tried.get(name)
+            made.append(replace(said, tried=turned.value if turned else None))
+    made.sort(key=lambda one: (-one.saved.value, one.remedy))
+    return made, missing
+
+
+def _tried(seen: Seen) -> Iterator[tuple[str, Middle]]:
+    """Return the micro-step with a remedy over the one without, where both were measured in turn."""
+    lines = seen.answers.of("remedy")
+    without = {one.block: seen.answers.ms(one) for one in lines if one.variant == "none"}
+    for variant in sorted({one.variant for one in lines} - {"none", ""}):
+        own = {one.block: seen.answers.ms(one) for one in lines if one.variant == variant}
+        if found := paired(own, without):
+            yield variant.replace("-", "_"), found

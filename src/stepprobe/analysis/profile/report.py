@@ -1,0 +1,195 @@
+"""The report of ``stepprobe profile``: one part for each question, and the ledger of the steps that were observed."""
+
+from collections.abc import Iterator
+
+from stepprobe.analysis.efficiency import efficiency
+from stepprobe.analysis.figures import ledger_rows, run_figures
+from stepprobe.analysis.findings import find
+from stepprobe.analysis.job import Job, read_job
+from stepprobe.analysis.profile import growth
+from stepprobe.analysis.profile.answers import Answers, answer_notes, busy, read_answers
+from stepprobe.analysis.profile.loss import loss_part
+from stepprobe.analysis.profile.outlook import charts, findings, outlook
+from stepprobe.analysis.profile.penalty import penalty
+from stepprobe.analysis.profile.view import Found, Part, Seen
+from stepprobe.analysis.reservations import run_notes
+from stepprobe.analysis.scaling import Refusal
+from stepprobe.analysis.settings import settings
+from stepprobe.analysis.tables import run_charts, run_tables
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.finding import Control
+from stepprobe.model.report import Chart, Report, Table, Verdict
+
+REPLAY = {"float32": 1e-4, "float64": 1e-4}
+"""Relative error up to which the loss of a replayed batch is the one that was captured, by element type."""
+REPLAY_COARSE = 1e-3
+"""The same for types of 16 bits."""
+FAR = 0.15
+"""Error at the held-out shape from which the report warns of its own fit; real fits are within it at the median."""
+
+
+def _growth(seen: Seen) -> Found:
+    if isinstance(seen.fit, Refusal):
+        return {}, growth.fixed_tokens(seen.answers), (f"no fit: {seen.fit.reason}",)
+    tables = (growth.shape_table(seen.fit), *growth.fixed_tokens(seen.answers))
+    return growth.fit_figures(seen.fit, seen.answers), tables, ()
+
+
+def _efficiency(seen: Seen) -> Found:
+    return efficiency(seen.answers.records, seen.job, seen.settings)
+
+
+PARTS: tuple[Part, ...] = (_growth, outlook, penalty, loss_part, _efficiency)
+"""The questions, in the order in which they are answered."""
+
+
+def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
+    """Return the report of the experiments in a run folder.
+
+    Args:
+        evidence: What was observed.
+        controls: Known questions that were asked before.
+
+    Raises:
+        EvidenceError: The evidence is damaged.
+        UsageError: An option of the run makes no sense.
+    """
+    answers, notes = read_answers(evidence)
+    job = _job(evidence)
+    if answers is None:
+        return _nothing(evidence, job, controls, notes)
+    seen = _seen(evidence, answers, job)
+    controls = (*controls, *_replayed(answers))
+    figures, tables, said = _asked(seen, evidence)
+    verdict, headline, reason = _verdict(evidence, seen, controls)
+    return Report(
+        command=evidence.command,
+        verdict=verdict,
+        title=evidence.subject,
+        headline=headline,
+        reason=reason,
+        figures=figures,
+        ledger=ledger_rows(job.main) if job else (),
+        findings=findings(seen),
+        controls=controls,
+        tables=tables,
+        charts=tuple(_charts(seen)),
+        notes=(*answer_notes(answers), *notes, *said),
+        environment=seen.settings | {"clock of the experiments": answers.method},
+    )
+
+
+def _job(evidence: Evidence) -> Job | None:
+    job = read_job(evidence)
+    return job if job.ranks else None
+
+
+def _total_steps(evidence: Evidence, job: Job | None) -> int | None:
+    """Return the optimizer steps of the whole training: as told, or as the framework was set."""
+    told = evidence.options.get("total_steps") or str(job.main.facts.get("max_steps", "") if job else "")
+    return int(told) if told.isascii() and told.isdigit() and int(told) else None
+
+
+def _replayed(answers: Answers) -> Iterator[Control]:
+    """Hold the loss of a batch that the harness ran against that of the same batch in the script."""
+    captured, replayed = answers.harness.captured_loss, answers.harness.replayed_loss
+    if captured is None or replayed is None:
+        return
+    allowed = REPLAY.get(answers.harness.dtype.removeprefix("torch."), REPLAY_COARSE)
+    yield Control(
+        name="replay.loss",
+        expected=captured,
+        recovered=replayed,
+        ok=abs(replayed - captured) <= allowed * abs(captured),
+        tolerance=allowed,
+    )
+
+
+def _seen(evidence: Evidence, answers: Answers, job: Job | None) -> Seen:
+    return Seen(
+        answers=answers,
+        fit=growth.fitted(answers),
+        job=job,
+        settings=settings(evidence, job.main) if job else dict(evidence.environment),
+        total_steps=_total_steps(evidence, job),
+    )
+
+
+def _asked(seen: Seen, evidence: Evidence) -> Found:
+    """Ask every part, and the steps that were observed beside the experiments."""
+    figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
+    for part in PARTS:
+        found, shown, said = part(seen)
+        figures |= found
+        tables += shown
+        notes += said
+    if seen.job is None:
+        return figures, tuple(tables), (*notes, "no step was observed beside the experiments: there is no ledger")
+    of_run, missing = run_figures(seen.job.main, seen.job.ranks)
+    tables += (one for one in run_tables(seen.job.main, seen.job.ranks) if one.name != "shapes")
+    return of_run | figures, tuple(tables), (*notes, *run_notes(seen.job, evidence.status), *missing)
+
+
+def _charts(seen: Seen) -> Iterator[Chart]:
+    if not isinstance(seen.fit, Refusal):
+        yield growth.shape_chart(seen.fit)
+    yield from charts(seen)
+    if seen.job:
+        yield from run_charts(seen.job.main)
+
+
+def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...]) -> tuple[Verdict, str, str]:
+    """Return verdict, headline and reason."""
+    failed = [one for one in controls if not one.ok]
+    quiet = seen.answers.quiet
+    if known := [one.name for one in failed if one.name != "replay.loss"]:
+        said = f"the planted step was not recovered ({', '.join(known)}); please report this"
+    elif failed:
+        said = (
+            f"the step that was driven is not the script's own: the same batch has loss {failed[0].recovered:.6g}, in "
+            f"the script it had {failed[0].expected:.6g}; name a harness with --harness"
+        )
+    elif quiet and quiet.refused and not seen.answers.measured:
+        said = f"{quiet.refused} ({busy(quiet)}); wait until the machine is quiet, or --anyway"
+    elif isinstance(seen.fit, Refusal):
+        said = f"no fit: {seen.fit.reason}"
+    else:
+        reason = _reason(evidence, seen)
+        return "warn" if reason else "ok", growth.headline(seen.fit), reason
+    return "not measured", f"not measured: {said}", ""
+
+
+def _reason(evidence: Evidence, seen: Seen) -> str:
+    """Return why figures should be taken with care; empty where they need not be."""
+    answers, restored = seen.answers, seen.answers.restored
+    if answers.anyway:
+        return "the machine was busy and was measured all the same, as asked"
+    if restored and not all(restored.unchanged.values()):
+        return "not everything was put back after the experiments"
+    error = None if isinstance(seen.fit, Refusal) else seen.fit.heldout_error
+    if error is None:
+        return "no shape was held out, so nobody knows what the fit is worth elsewhere"
+    if abs(error) > FAR:
+        return f"the fit misses the shape that it did not see by {abs(error):.0%}"
+    if answers.done is None or answers.done.reason != "finished":
+        return "the experiments did not come to their end"
+    return f"the script did not end well ({evidence.status})" if evidence.status != "finished" else ""
+
+
+def _nothing(evidence: Evidence, job: Job | None, controls: tuple[Control, ...], notes: list[str]) -> Report:
+    """Return the report of a run without experiments: the ledger of its steps, if there were any."""
+    figures, missing = run_figures(job.main, job.ranks) if job else ({}, [])
+    steps = f"; {job.main.count} steps were observed" if job else ", and no optimizer step was seen"
+    return Report(
+        command=evidence.command,
+        verdict="not measured",
+        title=evidence.subject,
+        headline=f"not measured: no experiment was begun (the script: {evidence.status}){steps}",
+        figures=figures,
+        ledger=ledger_rows(job.main) if job else (),
+        findings=find(job.main, job.ranks) if job else (),
+        controls=controls,
+        notes=(*notes, *(run_notes(job, evidence.status) if job else ()), *missing),
+        environment=settings(evidence, job.main) if job else dict(evidence.environment),
+    )

@@ -1,0 +1,141 @@
+"""Everything that a forecast hangs on: the step of now, its batches, its loss, and what the fit says of them."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepprobe.analysis.findings.view import View
+from stepprobe.analysis.forecast import Span, Step
+from stepprobe.analysis.profile import batches
+from stepprobe.analysis.profile.batches import Batches
+from stepprobe.analysis.profile.loss import LossCost
+from stepprobe.analysis.profile.view import Seen
+from stepprobe.analysis.scaling import Fit, Work
+from stepprobe.model.accounts import BACKWARD, FORWARD
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.experiments import Structure
+
+COMPUTE = (*FORWARD, *BACKWARD, "recompute")
+WAITING = ("sync", "d2h")
+OF_EACH_STEP = ("optimizer", "clip", "zero_grad", "scheduler")
+"""Accounts of an optimizer step that do not grow with its rows."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything that a forecast may hang on."""
+
+    seen: Seen
+    fit: Fit
+    step: Step
+    batches: Batches | None
+    loss: LossCost | None
+    view: View | None
+    """The observed steps; None where there were none."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the host computes."""
+        return self.step.device is None
+
+    @cached_property
+    def structure(self) -> Structure | None:
+        """What the model is made of; None where it was not looked at."""
+        return next((one for one in self.seen.answers.records if isinstance(one, Structure)), None)
+
+    @property
+    def apart(self) -> bool:
+        """Whether packed rows cost attention only among themselves: the kernel takes rows of different lengths."""
+        return self.structure is not None and self.structure.attention.startswith(("flash", "kernels-"))
+
+    @property
+    def n(self) -> int:
+        """Observations behind a forecast."""
+        return self.step.n
+
+    def account(self, *names: str) -> Estimate:
+        """Return ms per step in some accounts."""
+        if self.view:
+            return self.view.account(*names)
+        return Estimate(value=0.0, unit="ms", n=0, method="not observed")
+
+    def off_cpu(self, *names: str) -> float:
+        """Return the ms per step in some accounts in which the thread waited."""
+        if self.view is None:
+            return 0.0
+        return self.view.process.mean(lambda entry: sum(entry.off_cpu.get(name, 0) for name in names) / 1e6).value
+
+    def each_step(self, fewer: float) -> float:
+        """Return what is saved for each row when only a part of the optimizer steps is taken for the same rows."""
+        return self.account(*OF_EACH_STEP).value * (1 - fewer)
+
+    @cached_property
+    def loss_share(self) -> Span:
+        """Output layer and loss over forward and backward, in the batches of the run."""
+        if self.loss is None or self.batches is None:
+            return Span(0.0, None)
+        work = self.batches.work
+        value, low, high = self.fit.time(work)
+        spent = self.loss.ms.value * work.slots / self.loss.tokens
+        half = math.hypot((self.loss.ms.half or 0.0) / self.loss.ms.value, (high - low) / 2 / value)
+        share = min(1.0, spent / value)
+        return Span(share, share * half)
+
+
+def situation(seen: Seen, loss: LossCost | None) -> Situation | None:
+    """Return what forecasts hang on; None without a fit."""
+    if not isinstance(seen.fit, Fit):
+        return None
+    harness, process = seen.answers.harness, seen.process
+    shapes = [shape for text, _ in _shapes(seen) if (shape := _shape(text))]
+    found = batches.seen_batches(harness.batches, shapes, harness.micro_steps)
+    return Situation(
+        seen=seen,
+        fit=seen.fit,
+        step=_step(seen, seen.fit, found),
+        batches=found,
+        loss=loss,
+        view=View(process, seen.job.ranks) if process and seen.job else None,
+    )
+
+
+def _shapes(seen: Seen) -> list[tuple[str, int]]:
+    sites = seen.process.records.sites if seen.process else None
+    return sites.shapes if sites else []
+
+
+def _shape(text: str) -> tuple[int, int] | None:
+    parts = text.split("x")
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+
+
+def _step(seen: Seen, fit: Fit, found: Batches | None) -> Step:
+    """Return the step of now: as observed, else as the fit says of the batches that were seen."""
+    harness, process = seen.answers.harness, seen.process
+    work = found.work if found else Work.of([(fit.shapes[0].rows, fit.shapes[0].length)])
+    value, low, high = fit.time(work)
+    times = max(1, harness.micro_steps) / work.batches
+    by_fit = Span(value * times, (high - low) / 2 * times)
+    device = by_fit.value if harness.device != "cpu" else None
+    if process is None:
+        return Step(wall=by_fit, compute=by_fit, waits=0.0, device=None, n=fit.blocks)
+    return Step(
+        wall=Span.of(process.wall),
+        compute=Span.of(process.account(*COMPUTE)),
+        waits=0.0 if device is None else process.account(*WAITING).value,
+        device=device,
+        n=process.measured,
+    )
+
+
+def sliding_window(structure: Structure | None) -> int | None:
+    """Return the window of a model's sliding layers; None where it has none."""
+    if structure is None:
+        return None
+    config = structure.config
+    nested = config.get("text_config")
+    text = nested if isinstance(nested, dict) else config
+    window, kinds = text.get("sliding_window"), text.get("layer_types")
+    if not isinstance(window, int) or text.get("use_sliding_window") is False:
+        return None
+    return window if not isinstance(kinds, list) or "sliding_attention" in kinds else None
