@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps", type=positive, default=10, metavar="N", help="steps observed before the experiments (default: 10)"
     )
     parser.add_argument(
-        "--harness", type=harness, default="", metavar="MODULE:FACTORY", help="drive this step, not the script's own"
+        "--harness", type=harness, metavar="MODULE:FACTORY", help="drive this step, not the script's own"
     )
     parser.add_argument("--keep-training", action="store_true", help="let the script go on after the experiments")
     parser.add_argument("--anyway", action="store_true", help="measure on a busy machine, too, and mark every figure")
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         steps=arguments.steps,
         experiments={
-            "harness": arguments.harness,
+            "harness": arguments.harness or "",
             "keep_training": "yes" if arguments.keep_training else "no",
             "anyway": "yes" if arguments.anyway else "no",
             "seconds": str(arguments.time),

@@ -44,7 +44,8 @@ def test_real_tokens_are_the_runs_own_and_padding_is_told(rows, length, lengths,
         assert (batch["input_ids"][row, :count] > 0).all(), "a token that was padding"
         assert (batch["labels"][row, count:] == -100).all()
     tokens = torch.cat([batch["input_ids"][row, :count] for row, count in enumerate(counts)])
-    assert torch.equal(tokens, torch.arange(len(tokens)) % sum(lengths) + 1)
+    first = int(tokens[0]) - 1
+    assert torch.equal(tokens, (first + torch.arange(len(tokens))) % sum(lengths) + 1)
 
 
 def test_the_same_tokens_lie_in_a_padded_and_an_unpadded_batch():
@@ -52,6 +53,14 @@ def test_the_same_tokens_lie_in_a_padded_and_an_unpadded_batch():
     real = [4, 2, 6]
     padded_, unpadded = held.batch(3, 8, real), held.batch(1, 12)
     assert torch.equal(padded_["input_ids"][padded_["attention_mask"] == 1], unpadded["input_ids"].flatten())
+
+
+def test_a_short_batch_of_a_long_prompt_has_labels():
+    batch = padded([40], 40)
+    batch["labels"][:, :30] = -100
+    for length in (2, 5, 17):
+        new = captured(batch).batch(1, length)
+        assert 0 < (new["labels"] != -100).sum() <= 0.5 * length + 1
 
 
 def test_what_was_captured_is_described():

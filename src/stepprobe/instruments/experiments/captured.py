@@ -174,8 +174,48 @@ def reshaped(
     if len(counts) != shape.rows or not all(0 < count <= shape.length for count in counts):
         raise ValueError(f"{len(counts)} counts of real tokens do not fit {shape.rows} rows of {shape.length} slots")
     sources = [_Source(torch, batch, like) for batch in batches]
-    new = {leaf.path: _filled(torch, leaf, sources, shape, counts) for leaf in sources[0].leaves}
+    start = _start(torch, sources, sum(counts))
+    new = {leaf.path: _filled(torch, leaf, sources, Wanted(shape, counts, start)) for leaf in sources[0].leaves}
     return replaced(batches[0], new)
+
+
+class Wanted(NamedTuple):
+    """What a new batch is to be."""
+
+    shape: Shape
+    counts: Sequence[int]
+    """Real tokens of each row."""
+    start: int
+    """Place of the first of them among the tokens of the captured batches."""
+
+
+STARTS = 32
+"""Places from which tokens may be taken, evenly among those that there are."""
+
+
+def _start(torch: ModuleType, sources: Sequence["_Source"], wanted: int) -> int:
+    """Return from where as many tokens have a label as have on average: a prompt alone would have no loss."""
+    label = next(
+        (leaf for leaf in sources[0].leaves if _is_labels(leaf.path) and leaf.kind in ("tokens", "flat")), None
+    )
+    if label is None:
+        return 0
+    labelled = torch.cat([source.stream(label) for source in sources]).reshape(-1) != IGNORED
+    count = labelled.shape[0]
+    sums: list[int] = [0, *labelled.to(torch.int64).cumsum(0).tolist()]
+
+    def before(place: int) -> int:
+        """Return the labelled tokens before a place of the tokens, which begin again at their end."""
+        rounds, rest = divmod(place, count)
+        return rounds * sums[-1] + sums[rest]
+
+    def worth(start: int) -> tuple[bool, float]:
+        """Return whether nothing is to be predicted (the first token is nobody's target), and how far off it is."""
+        targets = before(start + wanted) - before(start + 1)
+        return targets == 0, abs((before(start + wanted) - before(start)) / wanted - sums[-1] / count)
+
+    starts: list[int] = sorted({count * place // STARTS for place in range(STARTS)})
+    return min(starts, key=worth)
 
 
 class _Source:
@@ -229,8 +269,9 @@ def _told(torch: ModuleType, path: tuple[Any, ...], tensor: Any, shape: Shape) -
     return Leaf(path, tensor, "fixed", 0)
 
 
-def _filled(torch: ModuleType, leaf: Leaf, sources: Sequence[_Source], shape: Shape, counts: Sequence[int]) -> Any:
+def _filled(torch: ModuleType, leaf: Leaf, sources: Sequence[_Source], wanted: Wanted) -> Any:
     """Return what takes a leaf's place in a batch of another shape."""
+    shape = wanted.shape
     if leaf.kind == "fixed":
         return leaf.tensor
     if leaf.kind == "positions":
@@ -240,18 +281,20 @@ def _filled(torch: ModuleType, leaf: Leaf, sources: Sequence[_Source], shape: Sh
     if leaf.kind == "rows":
         place = torch.arange(shape.rows, device=leaf.tensor.device) % leaf.tensor.shape[0]
         return leaf.tensor.detach()[place]
-    slots = [count + leaf.shift for count in counts]
-    new = _rows(torch, leaf, torch.cat([source.stream(leaf) for source in sources]), slots, shape.length + leaf.shift)
+    if leaf.shift:
+        slots = Shape(shape.rows, shape.length + leaf.shift)
+        wanted = Wanted(slots, [count + leaf.shift for count in wanted.counts], wanted.start)
+    new = _rows(torch, leaf, torch.cat([source.stream(leaf) for source in sources]), wanted)
     return new.flatten(0, 1) if leaf.kind == "flat" else new
 
 
-def _rows(torch: ModuleType, leaf: Leaf, stream: Any, counts: Sequence[int], slots: int) -> Any:
+def _rows(torch: ModuleType, leaf: Leaf, stream: Any, wanted: Wanted) -> Any:
     device = stream.device
     new = torch.full(
-        (len(counts), slots, *stream.shape[1:]), _padding(torch, leaf, stream), dtype=stream.dtype, device=device
+        (*wanted.shape, *stream.shape[1:]), _padding(torch, leaf, stream), dtype=stream.dtype, device=device
     )
-    offset = 0
-    for row, count in enumerate(counts):
+    offset = wanted.start
+    for row, count in enumerate(wanted.counts):
         if _is_mask(leaf):
             new[row, :count] = 1
         elif "position" in _name(leaf.path):

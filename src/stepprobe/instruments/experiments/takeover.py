@@ -97,6 +97,7 @@ class TakeOver:
         if not before.weights_hold():
             return self.give_up("the step changes parameters in place; run again and again it would not be the same")
         with self.aside():
+            captured = float(loss)
             now = Snapshot(torch, before.owners)
             before.rewind()
             now.gradients.drop()
@@ -110,7 +111,7 @@ class TakeOver:
                 now.put_back()
         if not gradients:
             return self.give_up("the harness does not give back the gradients of the script's own micro-step")
-        return self._compare(float(loss), replayed)
+        return self._compare(captured, replayed)
 
     def control_first(self, torch: ModuleType, harness: Any, control: "FirstControl") -> Any:
         """Let the harness compute a micro-step before the script does, and compare; return what the script's gave.
@@ -131,7 +132,9 @@ class TakeOver:
         if not holds:
             self.give_up("the step changes parameters in place; run again and again it would not be the same")
         elif replayed is not None:
-            self._compare(float(control.loss_of(result)), replayed)
+            with self.aside():
+                captured = float(control.loss_of(result))
+            self._compare(captured, replayed)
         return result
 
     def snapshot(self, torch: ModuleType, harness: Any) -> Snapshot:
