@@ -27,7 +27,7 @@ demo: $(STAMP)  ## the whole tour on a real small training, CPU only (options: m
 
 test: lint  ## lint, types, import contracts, all tests
 	@echo "== pytest"
-	@$(RUN) -m pytest -n $(WORKERS)
+	@$(RUN) -m pytest -n $(WORKERS) --durations=20
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@echo "== ruff"

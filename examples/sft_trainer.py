@@ -50,6 +50,7 @@ def parse_arguments():
     parser.add_argument("--max-length", type=int, default=192)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--gpu", action="store_true", help="train on the GPU, in bf16 (default: on the CPU)")
     return parser.parse_args()
 
 
@@ -83,7 +84,8 @@ def main():
                 logging_steps=5,
                 save_strategy="no",
                 report_to="none",
-                use_cpu=True,
+                use_cpu=not arguments.gpu,
+                bf16=arguments.gpu,
             ),
             train_dataset=ChatDataset(rows, tokenizer, arguments.max_length),
             processing_class=tokenizer,

@@ -199,6 +199,18 @@ def report(folder: Path) -> Result:
     return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
 
 
+def fit(folder: Path) -> bytes:
+    """Return the fit of a profile's run folder as ``padding --fit`` and ``bucket --fit`` read it.
+
+    Raises:
+        EvidenceError: The folder or a file in it is missing or damaged.
+        UsageError: It holds no experiments, or they give no fit.
+    """
+    from stepprobe.analysis.profile.growth import fit_of
+
+    return fit_of(store.load(folder))
+
+
 def verify(folder: Path) -> Report:
     """Check every hash of a run folder, derive its report again and compare it with the one that is kept.
 

@@ -18,8 +18,8 @@ from stepprobe.model.report import Column, Report, Table, Verdict
 
 WELCH = "after − before, interval from the block means of both runs (Welch)"
 
-COMPARED = "ledger"
-"""The probe whose evidence can be compared."""
+COMPARED = ("ledger", "profile")
+"""The probes whose evidence holds the steps of a job."""
 
 
 ASIDE_APART = 0.05
@@ -73,9 +73,9 @@ def compare(before: Evidence, after: Evidence) -> Report:
 
 
 def _read(evidence: Evidence, which: str) -> Job:
-    if evidence.probe != COMPARED:
+    if evidence.probe not in COMPARED:
         raise UsageError(
-            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs two runs of stepprobe run"
+            f"{evidence.subject}: observed by probe {evidence.probe!r}; compare needs runs of stepprobe run or profile"
         )
     job = read_job(evidence)
     if not job.ranks:

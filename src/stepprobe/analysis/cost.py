@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepprobe.analysis.decoder import Decoder, read_decoder
+from stepprobe.analysis.flops import micro_step, total
 from stepprobe.errors import EvidenceError
 
 if TYPE_CHECKING:
@@ -64,55 +66,35 @@ def _from_fit(fit: Mapping[str, Any]) -> Cost:
     return Cost(terms[0], terms[1], terms[2], "a measured fit of a + b·slots + c·slots·length, in ms", True)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a model that decide what its batches cost."""
-
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head: int
-    vocabulary: int
-
-
-def model_sizes(files: Mapping[str, bytes]) -> Sizes | None:
-    """Return the sizes in a ``config.json``; None where there is none.
+def model_sizes(files: Mapping[str, bytes]) -> Decoder | None:
+    """Return what a ``config.json`` says of a model; None where there is none.
 
     Raises:
         EvidenceError: It lacks a size.
     """
     if MODEL not in files:
         return None
-    config = _object(files[MODEL], MODEL)
-    text = config.get("text_config", config)
     try:
-        hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
-        return Sizes(
-            hidden=hidden,
-            layers=int(text["num_hidden_layers"]),
-            intermediate=int(text.get("intermediate_size") or 4 * hidden),
-            heads=heads,
-            kv_heads=int(text.get("num_key_value_heads") or heads),
-            head=int(text.get("head_dim") or hidden // heads),
-            vocabulary=int(text["vocab_size"]),
-        )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise EvidenceError(f"{MODEL} is no config of a decoder: {error!r} is missing or no number") from error
+        return read_decoder(_object(files[MODEL], MODEL))
+    except EvidenceError as error:
+        raise EvidenceError(f"{MODEL}: {error}") from error
 
 
-def _from_config(sizes: Sizes | None) -> Cost | None:
-    """Return the arithmetic of forward and backward: 6 FLOP a weight and token, 12 a head entry and pair of tokens.
+def _from_config(decoder: Decoder | None) -> Cost | None:
+    """Return the arithmetic of forward and backward: so much for a slot, and for a slot times its row's length.
 
-    Of the pairs only the causal half is counted; a kernel that computes all of them costs up to twice the square term.
+    Of the pairs only the causal half is counted, in windows too; a kernel that computes all of them costs up to twice
+    the square term.
     """
-    if sizes is None:
+    if decoder is None:
         return None
-    attention = sizes.hidden * sizes.head * (2 * sizes.heads + 2 * sizes.kv_heads)
-    weights = sizes.layers * (attention + 3 * sizes.hidden * sizes.intermediate) + sizes.hidden * sizes.vocabulary
-    square = 12 * sizes.layers * sizes.heads * sizes.head / 2
-    return Cost(0.0, 6.0 * weights, square, "the FLOPs of the model's config (no fixed cost a batch is known)", False)
+    one = micro_step(decoder, 1, 1, "square")
+    square = total(product for product in one if product.pairwise) / 2
+    linear = total(product for product in one if not product.pairwise)
+    source = "the FLOPs of the model's config (no fixed cost a batch is known)"
+    if decoder.not_read:
+        source += f"; not exact: {'; '.join(decoder.not_read)}"
+    return Cost(0.0, float(linear), square, source, False)
 
 
 def _object(content: bytes, name: str) -> Mapping[str, Any]:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from stepprobe.analysis.statistics import Mean
 from stepprobe.model.estimate import Estimate
 
+FULL = 0.9
+"""Part of a step in which a card works from which it is what the step waits for."""
+
 
 def fixed_share(gain: float, ratio: float) -> float:
     """Return the part of the old step that did not shrink, from a gain and the ratio of tokens: 1/G = f + (1−f)/R.
@@ -74,11 +77,20 @@ class Step:
     device: float | None
     """Work of the card in a step; None on the CPU, where the host is what computes."""
     n: int
+    launches: float = 0.0
+    """What a card's micro-steps take however few tokens they hold: the host's launches."""
 
     @property
     def host(self) -> float:
-        """What the host does in a step beside waiting."""
-        return max(0.0, self.wall.value - self.waits)
+        """What the host does in a step beside waiting.
+
+        Where the card is busy all the time, a host that runs ahead of it is held in its launches, and the ledger books
+        that as forward and backward: then only what launches take by themselves is the host's.
+        """
+        own = max(0.0, self.wall.value - self.waits)
+        if self.device is not None and self.device > FULL * self.wall.value:
+            own = max(0.0, own - max(0.0, self.compute.value - self.launches))
+        return own
 
     def shrunk(self, ratio: Span, stays: float = 0.0) -> Span:
         """Return the ms that are saved when the work of forward and backward shrinks to a part of itself.

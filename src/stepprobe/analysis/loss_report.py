@@ -5,7 +5,7 @@ from typing import Any
 
 from stepprobe.analysis import chunks
 from stepprobe.analysis.batch_options import Options
-from stepprobe.analysis.cost import Sizes
+from stepprobe.analysis.decoder import Decoder
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.finding import Control
 from stepprobe.model.report import Column, Table
@@ -16,7 +16,7 @@ TIME_ERROR = 0.10
 
 
 def loss_figures(
-    rows: int, vocabulary: int, sizes: Sizes | None, options: Options, measured: Mapping[str, Any] | None
+    rows: int, vocabulary: int, sizes: Decoder | None, options: Options, measured: Mapping[str, Any] | None
 ) -> tuple[dict[str, Estimate], chunks.Choice]:
     """Return figures about the loss of the largest batch, which has ``rows`` rows of logits."""
     made = _fit(measured)

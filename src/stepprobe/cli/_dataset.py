@@ -139,8 +139,17 @@ def model_files(arguments: argparse.Namespace) -> dict[str, bytes]:
     if arguments.model:
         found["model.json"] = _read(_config_of(arguments.model), "--model")
     if arguments.fit:
-        found["fit.json"] = _read(arguments.fit, "--fit")
+        found["fit.json"] = _fit(arguments.fit)
     return found
+
+
+def _fit(path: Path) -> bytes:
+    """Return a fit from its file, or from the run folder of a profile."""
+    if not path.is_dir():
+        return _read(path, "--fit")
+    from stepprobe import session
+
+    return session.fit(path)
 
 
 def _config_of(model: str) -> Path:

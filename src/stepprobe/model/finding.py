@@ -16,6 +16,8 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     """ms per step of the same accounts that the change cannot touch (the term that Amdahl's law asks for)."""
     outcome: Estimate | None = None
     """ms per step that it did save, measured on the same instrument; None until a comparison has measured it."""
+    name: str = ""
+    """Stable dotted name, for example ``"loader.workers"``, by which a comparison looks whether the change was made."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from stepprobe.model.report import Cell
 
 _UNIT_WORDS = {"1": "", "count": "", "count/step": "per step", "steps": "steps"}
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_PREFIXED = ("FLOP", "FLOP/s", "bytes/s")
+_DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 NBSP = "\N{NO-BREAK SPACE}"
 """Stands between a number and its unit, so that a line never breaks there."""
 UNEVEN = 1.25
@@ -62,6 +64,10 @@ def amount(value: float | None, unit: str) -> str:
         return size(value)
     if unit == "1":
         return f"{percent(value)}{NBSP}%" if -1 <= value <= 1 else number(value, 2)
+    if unit in _PREFIXED and abs(value) >= 1000:
+        power = min(len(_DECIMAL) - 1, math.floor(math.log10(abs(value)) / 3))
+        scaled = value / 1000**power
+        return f"{number(scaled, decimals(scaled, 4 if abs(scaled) >= 100 else 3))}{NBSP}{_DECIMAL[power]}{unit}"
     places = 0 if float(value).is_integer() and unit != "ms" else decimals(value, 4 if abs(value) >= 100 else 3)
     return f"{number(value, places)}{NBSP}{_UNIT_WORDS.get(unit, unit)}".rstrip()
 

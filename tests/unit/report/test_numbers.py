@@ -57,6 +57,10 @@ def test_percent(share, written):
         (3_221_225_472, "bytes", "3.0 GiB"),
         (17, "bytes", "17 B"),
         (math.nan, "ms", "–"),
+        (4_026_531_840, "FLOP", "4.03 GFLOP"),
+        (788e12, "FLOP/s", "788.0 TFLOP/s"),
+        (20.1e9, "bytes/s", "20.1 Gbytes/s"),
+        (12, "FLOP", "12 FLOP"),
     ],
 )
 def test_amount(value, unit, written):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from stepprobe.analysis.oom import told
 from stepprobe.analysis.scaling import Sample
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.experiments import (
@@ -87,7 +88,7 @@ class Answers:
     @property
     def method(self) -> str:
         """How times were taken, for the method of a figure."""
-        return f"{CLOCKS[self.clock]}{'; measured on a busy machine, as asked' if self.anyway else ''}"
+        return CLOCKS[self.clock]
 
     def of(self, *experiments: Experiment, variant: str | None = None) -> tuple[Measured, ...]:
         """Return the repetitions of some experiments, in order; of one variant where it is named."""
@@ -138,6 +139,9 @@ def answer_notes(answers: Answers) -> Iterator[str]:
         experiment, variant, rows, length, reason, text = one
         what = f"{experiment.replace('_', ' ')}{f' {variant}' if variant else ''} at {rows}×{length}"
         yield f"{what} was dropped ({DROPPED[reason]}){f': {text}' if text else ''}"
+        vocabulary = answers.harness.vocabulary
+        if reason == "memory" and vocabulary and "allocate" in text and (said := told(text, vocabulary, rows, length)):
+            yield said
     if answers.anyway and answers.quiet:
         yield f"a busy machine ({busy(answers.quiet)}) was measured all the same, as asked: every figure says so"
     restored = answers.restored

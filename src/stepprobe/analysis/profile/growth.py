@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 
-from stepprobe.analysis.profile.answers import Answers
+from stepprobe.analysis.profile.answers import Answers, read_answers
 from stepprobe.analysis.scaling import Fit, Refusal, Work, fit, per_row
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.wording import signed
+from stepprobe.errors import UsageError
 from stepprobe.model.estimate import Estimate, Unit, exact
+from stepprobe.model.evidence import Evidence
 from stepprobe.model.report import Cell, Chart, Column, Table
 
 MS_US, MS_NS = 1e3, 1e6
@@ -141,6 +143,15 @@ def fixed_tokens(answers: Answers) -> tuple[Table, ...]:
     )
 
 
-def fit_file(found: Fit) -> bytes:
-    """Return the fit as ``padding --fit`` and ``bucket --fit`` read it: ms a batch, a slot, a slot times its length."""
+def fit_of(evidence: Evidence) -> bytes:
+    """Return the fit as ``padding --fit`` and ``bucket --fit`` read it: ms a batch, a slot, a slot times its length.
+
+    Raises:
+        EvidenceError: The evidence is damaged.
+        UsageError: It holds no experiments, or they give no fit.
+    """
+    answers, _ = read_answers(evidence)
+    found = fitted(answers) if answers else Refusal("it holds no experiments: name the run folder of a profile")
+    if isinstance(found, Refusal):
+        raise UsageError(f"no fit in that run: {found.reason}")
     return json.dumps(dict(zip("abc", found.terms, strict=True)), indent=1).encode() + b"\n"

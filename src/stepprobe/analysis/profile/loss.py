@@ -108,10 +108,13 @@ def _bytes(lines: Sequence[Measured]) -> float | None:
 
 
 def _share(seen: Seen, plain: Sequence[Measured], shape: tuple[int, int]) -> tuple[Middle, str]:
-    """Return the loss over the micro-step of the same shape: measured where it was, else by the fit."""
+    """Return the loss over the micro-step of the same shape: measured beside it, or elsewhere, else by the fit."""
     answers = seen.answers
     spent = [answers.ms(one) for one in plain]
-    whole = _at([*answers.of(*WHOLE), *answers.of("remedy", variant="none")], shape)
+    beside = {one.block: answers.ms(one) for one in _at(answers.of("remedy", variant="none"), shape)}
+    if found := paired({one.block: answers.ms(one) for one in plain}, beside):
+        return found, "the micro-step measured beside it, block by block"
+    whole = _at(answers.of(*WHOLE), shape)
     if whole:
         return ratio(spent, [answers.ms(one) for one in whole]), "the micro-step measured at the same shape"
     if isinstance(seen.fit, Fit):
@@ -191,10 +194,7 @@ def _table(found: LossCost) -> Table:
         (f"in chunks of {one.rows:,} rows", one.ms, one.time.value, one.bytes, _word(one, best))
         for one in reversed(found.chunks)
     ]
-    rows += [
-        (f"{name}, beside the loss", ms.value, ms.value / found.ms.value, held, "logged only")
-        for name, ms, held in found.metrics
-    ]
+    rows += [(f"{name} (logged)", ms.value, ms.value / found.ms.value, held, "") for name, ms, held in found.metrics]
     caption = f"Output layer and loss, forward and backward, at {found.rows} × {found.length:,}: {found.tokens:,} rows."
     if found.share.n:
         share = min(0.999, found.share.value)

@@ -1,6 +1,7 @@
 """The forecasts for a person: figures, a ranked table, bars, and the findings that they belong to."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,12 +31,31 @@ BELONGS = {
 """Kind of finding -> the forecasts that are its remedies."""
 
 
-def outlook(seen: Seen) -> Found:
-    """Return what each change would gain."""
+@dataclass(frozen=True)
+class Outlook:
+    """The step of now, and what can be forecast of it."""
+
+    now: Situation
+    made: tuple[Forecast, ...]
+    """The shortest step first."""
+    missing: tuple[str, ...]
+    """What cannot be forecast, and why."""
+
+
+def look_ahead(seen: Seen) -> Outlook | None:
+    """Forecast every change; None without a fit."""
     now = situation(seen, loss_cost(seen))
     if now is None:
-        return {}, (), ("no forecast: it needs the fit",)
+        return None
     made, missing = forecasts(now)
+    return Outlook(now, tuple(made), tuple(missing))
+
+
+def outlook(seen: Seen, ahead: Outlook | None) -> Found:
+    """Return what each change would gain."""
+    if ahead is None:
+        return {}, (), ("no forecast: it needs the fit",)
+    now, made, missing = ahead.now, ahead.made, ahead.missing
     figures = {f"forecast.{one.remedy}": one.step(now.step) for one in made}
     if seen.total_steps:
         figures["projected.hours"] = _hours(now.step, seen.total_steps)
@@ -140,38 +160,46 @@ def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
     if now.on_cpu:
         micro = now.fit.time(now.batches.work)[0] / now.batches.work.batches
         said = micro * now.seen.answers.harness.micro_steps
-        booked = now.step.compute.value
-        if booked and abs(said / booked - 1) > OFF:
+        on_thread = now.seen.answers.clock == "thread"
+        booked = now.step.compute.value - (now.off_cpu(*COMPUTE) if on_thread else 0.0)
+        if booked > 0 and abs(said / booked - 1) > OFF:
             yield (
-                f"the fit gives {said:,.3g} ms of forward and backward a step, the ledger booked {booked:,.3g} ms: "
-                "forecasts take the ratio from the fit and the ms from the ledger"
+                f"the fit gives {said:,.3g} ms of forward and backward a step, the ledger booked {booked:,.3g} ms"
+                f"{' of CPU time' if on_thread else ''}: forecasts take the ratio from the fit and the ms from the "
+                "ledger, and one of the two saw another step"
             )
     if now.seen.job and len(now.seen.job.ranks) > 1:
         yield "forecasts are those of one rank; which rank of a step is the slowest after a change is not forecast"
 
 
-def findings(seen: Seen) -> tuple[Finding, ...]:
+def findings(seen: Seen, ahead: Outlook | None) -> tuple[Finding, ...]:
     """Return the findings of the ledger with what the fit knows better, and those that only the experiments show."""
     if seen.job is None:
         return ()
     base = find(seen.job.main, seen.job.ranks)
-    now = situation(seen, loss_cost(seen))
-    if now is None:
+    if ahead is None:
         return base
-    made = {one.remedy: one for one in forecasts(now)[0]}
+    made = {one.remedy: one for one in ahead.made}
     kept = [_with_forecasts(one, made) for one in base]
-    return arranged([*kept, *_own(now, made)], seen.job.main)
+    return arranged([*kept, *_own(ahead.now, made)], seen.job.main)
 
 
 def _with_forecasts(finding: Finding, made: dict[str, Forecast]) -> Finding:
     own = _remedies(finding.kind, made)
-    return msgspec.structs.replace(finding, remedies=own) if own else finding
+    if not own:
+        return finding
+    if finding.kind == "loss.unlabelled":  # the loss was measured alone, so its cost is known better than by module
+        cost = made["labelled_rows"].saved
+        return msgspec.structs.replace(
+            finding, remedies=own, cost=cost, share=finding.share * cost.value / finding.cost.value
+        )
+    return msgspec.structs.replace(finding, remedies=own)
 
 
-def _remedies(kind: str, made: dict[str, Forecast], fixed: Estimate | None = None) -> tuple[Remedy, ...]:
+def _remedies(kind: str, made: dict[str, Forecast]) -> tuple[Remedy, ...]:
     found = [made[name] for name in BELONGS.get(kind, ()) if name in made]
     found.sort(key=lambda one: -one.saved.value)
-    return tuple(Remedy(action=one.action, predicted=one.saved, fixed=fixed) for one in found)
+    return tuple(Remedy(name=f"forecast.{one.remedy}", action=one.action, predicted=one.saved) for one in found)
 
 
 def _own(now: Situation, made: dict[str, Forecast]) -> Iterator[Finding]:
@@ -231,14 +259,11 @@ def _fixed(now: Situation, made: dict[str, Forecast]) -> Iterator[Finding]:
     )
 
 
-def charts(seen: Seen) -> Iterator[Chart]:
+def charts(ahead: Outlook | None) -> Iterator[Chart]:
     """Yield the step of now and after each change, as bars."""
-    now = situation(seen, loss_cost(seen))
-    if now is None:
+    if ahead is None or not ahead.made:
         return
-    made = forecasts(now)[0]
-    if not made:
-        return
+    now, made = ahead.now, ahead.made
     values: list[dict[str, Cell]] = [{"change": "now", "ms": now.step.wall.value, "what": "step"}]
     for one in made:
         step = one.step(now.step)

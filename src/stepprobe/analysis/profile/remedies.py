@@ -15,6 +15,8 @@ from stepprobe.model.estimate import Estimate
 LOADING = ("data.wait", "data.fetch", "data.collate")
 WORKERS_FEWEST = 2
 """One worker loads while the other hands over."""
+AROUND = ("forward.other", "backward.other", "unattributed", "gc")
+"""Where checkpointing's own work lies: random states, packed tensors, frames that refer to each other."""
 CHECKPOINTED = (0.2, 0.34)
 """Part of a checkpointed micro-step that is computed twice: one forward of four, of three where weights are frozen."""
 
@@ -207,7 +209,7 @@ def checkpointing_off(now: Situation) -> Said:
     told = now.structure is not None and now.structure.checkpointing
     told = told or (now.view is not None and now.view.fact("gradient_checkpointing") is True)
     if cost.value > 0.005 * now.step.wall.value:
-        saved = _whole(cost, "what is computed a second time; memory grows by what was not kept")
+        saved = _computed_twice(cost, now.account(*AROUND).value)
     elif told:
         low, high = (now.step.compute.value * part for part in CHECKPOINTED)
         saved = saving_up_to(high, now.n, "one forward of four, or of three with frozen weights", least=low)
@@ -216,9 +218,11 @@ def checkpointing_off(now: Situation) -> Said:
     return Forecast("checkpointing_off", "turn gradient checkpointing off, if memory allows", saved)
 
 
-def _whole(cost: Estimate, method: str) -> Estimate:
-    """Return a cost as the saving of it."""
-    return Estimate(value=cost.value, unit="ms", low=cost.low, high=cost.high, n=cost.n, method=method)
+def _computed_twice(cost: Estimate, around: float) -> Estimate:
+    """Return what is computed twice; and at most all that lies where checkpointing does its own work around it."""
+    high = None if cost.high is None else cost.high + around
+    method = f"what is computed twice; the upper end holds the {around:.3g} ms in which checkpointing's own work lies"
+    return Estimate(value=cost.value, unit="ms", low=cost.low, high=high, n=cost.n, method=method)
 
 
 def batch_size(now: Situation) -> Said:
@@ -271,10 +275,35 @@ def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:
         if isinstance(said, str):
             missing.append(f"{name.replace('_', ' ')}: {said}")
         else:
-            turned = tried.get(name)
-            made.append(replace(said, tried=turned.value if turned else None))
+            turned = tried.pop(name, None)
+            made.append(_with_trial(now, said, turned) if turned else said)
+    missing += [_beyond(name, found) for name, found in tried.items()]
     made.sort(key=lambda one: (-one.saved.value, one.remedy))
     return made, missing
+
+
+def _with_trial(now: Situation, said: Forecast, turned: Middle) -> Forecast:
+    """Let the micro-step that was measured with the change decide; the interval keeps what was forecast without it."""
+    found = now.step.shrunk(Span(turned.value, turned.half))
+    ends = [found.value - found.known, found.value + found.known]
+    ends += [one for one in (said.saved.low, said.saved.high) if one is not None]
+    saved = Estimate(
+        value=found.value,
+        unit="ms",
+        low=min(ends),
+        high=max(ends),
+        n=turned.n,
+        method=(
+            f"micro-step × {turned.value:.3f}, measured with and without it in turn; the interval also holds the "
+            f"forecast from its parts ({said.saved.value:.3g} ms: {said.saved.method})"
+        ),
+    )
+    return replace(said, saved=saved, tried=turned.value)
+
+
+def _beyond(name: str, found: Middle) -> str:
+    """Tell of a trial that is no forecast: it was switched on to see its price."""
+    return f"{name.replace('_', ' ')} (tried all the same: the micro-step takes × {found.value:.2f})"
 
 
 def _tried(seen: Seen) -> Iterator[tuple[str, Middle]]:

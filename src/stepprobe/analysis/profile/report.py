@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from stepprobe.analysis.efficiency import efficiency
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
@@ -9,7 +11,7 @@ from stepprobe.analysis.job import Job, read_job
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import Answers, answer_notes, busy, read_answers
 from stepprobe.analysis.profile.loss import loss_part
-from stepprobe.analysis.profile.outlook import charts, findings, outlook
+from stepprobe.analysis.profile.outlook import Outlook, charts, findings, look_ahead, outlook
 from stepprobe.analysis.profile.penalty import penalty
 from stepprobe.analysis.profile.view import Found, Part, Seen
 from stepprobe.analysis.reservations import run_notes
@@ -25,6 +27,8 @@ REPLAY = {"float32": 1e-4, "float64": 1e-4}
 """Relative error up to which the loss of a replayed batch is the one that was captured, by element type."""
 REPLAY_COARSE = 1e-3
 """The same for types of 16 bits."""
+BUSY = "measured on a busy machine, as asked"
+"""What stands in the method of every figure of such experiments."""
 FAR = 0.15
 """Error at the held-out shape from which the report warns of its own fit; real fits are within it at the median."""
 
@@ -40,8 +44,8 @@ def _efficiency(seen: Seen) -> Found:
     return efficiency(seen.answers.records, seen.job, seen.settings)
 
 
-PARTS: tuple[Part, ...] = (_growth, outlook, penalty, loss_part, _efficiency)
-"""The questions, in the order in which they are answered."""
+PARTS: tuple[Part, ...] = (_growth, penalty, loss_part, _efficiency)
+"""The questions, in the order in which they are answered; behind the first comes the outlook."""
 
 
 def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
@@ -61,7 +65,8 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
         return _nothing(evidence, job, controls, notes)
     seen = _seen(evidence, answers, job)
     controls = (*controls, *_replayed(answers))
-    figures, tables, said = _asked(seen, evidence)
+    ahead = look_ahead(seen)
+    figures, tables, said = _asked(seen, ahead, evidence)
     verdict, headline, reason = _verdict(evidence, seen, controls)
     return Report(
         command=evidence.command,
@@ -71,10 +76,10 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
         reason=reason,
         figures=figures,
         ledger=ledger_rows(job.main) if job else (),
-        findings=findings(seen),
+        findings=findings(seen, ahead),
         controls=controls,
         tables=tables,
-        charts=tuple(_charts(seen)),
+        charts=tuple(_charts(seen, ahead)),
         notes=(*answer_notes(answers), *notes, *said),
         environment=seen.settings | {"clock of the experiments": answers.method},
     )
@@ -116,12 +121,12 @@ def _seen(evidence: Evidence, answers: Answers, job: Job | None) -> Seen:
     )
 
 
-def _asked(seen: Seen, evidence: Evidence) -> Found:
+def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     """Ask every part, and the steps that were observed beside the experiments."""
     figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
-    for part in PARTS:
-        found, shown, said = part(seen)
-        figures |= found
+    first, *others = PARTS
+    for found, shown, said in (first(seen), outlook(seen, ahead), *(part(seen) for part in others)):
+        figures |= {name: _marked(seen, one) for name, one in found.items()}
         tables += shown
         notes += said
     if seen.job is None:
@@ -131,10 +136,15 @@ def _asked(seen: Seen, evidence: Evidence) -> Found:
     return of_run | figures, tuple(tables), (*notes, *run_notes(seen.job, evidence.status), *missing)
 
 
-def _charts(seen: Seen) -> Iterator[Chart]:
+def _marked(seen: Seen, figure: Estimate) -> Estimate:
+    """Say of a figure that the machine was busy, where it was."""
+    return msgspec.structs.replace(figure, method=f"{figure.method}; {BUSY}") if seen.answers.anyway else figure
+
+
+def _charts(seen: Seen, ahead: Outlook | None) -> Iterator[Chart]:
     if not isinstance(seen.fit, Refusal):
         yield growth.shape_chart(seen.fit)
-    yield from charts(seen)
+    yield from charts(ahead)
     if seen.job:
         yield from run_charts(seen.job.main)
 

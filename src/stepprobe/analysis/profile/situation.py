@@ -1,6 +1,7 @@
 """Everything that a forecast hangs on: the step of now, its batches, its loss, and what the fit says of them."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.experiments import Structure
 
+SHAPE = re.compile(r"(\d+)[×x](\d+)(?![\d×x])")
 COMPUTE = (*FORWARD, *BACKWARD, "recompute")
 WAITING = ("sync", "d2h")
 OF_EACH_STEP = ("optimizer", "clip", "zero_grad", "scheduler")
@@ -105,8 +107,9 @@ def _shapes(seen: Seen) -> list[tuple[str, int]]:
 
 
 def _shape(text: str) -> tuple[int, int] | None:
-    parts = text.split("x")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+    """Return rows and slots of a shape as the recorder writes it, ``4×192 masked``; None of another rank."""
+    found = SHAPE.match(text)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _step(seen: Seen, fit: Fit, found: Batches | None) -> Step:
@@ -125,6 +128,7 @@ def _step(seen: Seen, fit: Fit, found: Batches | None) -> Step:
         waits=0.0 if device is None else process.account(*WAITING).value,
         device=device,
         n=process.measured,
+        launches=fit.part(work, 0) * times,
     )
 
 

@@ -1,0 +1,184 @@
+"""MFU, HFU, floors: known answers, and what cannot be is refused."""
+
+import pytest
+
+from stepprobe.analysis.decoder import read_decoder
+from stepprobe.analysis.efficiency import efficiency, step_shapes
+from stepprobe.analysis.flops import hardware, micro_step, total
+from stepprobe.analysis.job import read_job
+from stepprobe.model.experiments import Counted, Harness, Limit, Measured, Structure
+from tests.fakes.records import CLEAN, COUNTS, FakeProcess, evidence
+from tests.unit.profile.test_flops import QWEN3
+
+MS = 1_000_000
+SQUARE = total(micro_step(read_decoder(QWEN3), 2, 256, "square"))
+REAL = total(micro_step(read_decoder(QWEN3), 2, 256, "real"))
+
+
+def harness(**changes):
+    fields = {
+        "schema": 1,
+        "source": "replay",
+        "root": "Qwen3ForCausalLM",
+        "rank": 0,
+        "device": "cpu",
+        "dtype": "float32",
+    }
+    fields |= {"threads": 1, "micro_steps": 2, "batches": [], "labelled_share": None, "captured_loss": None}
+    return Harness(**{**fields, "replayed_loss": None, "longest": None, "vocabulary": None, **changes})
+
+
+def structure(**changes):
+    return Structure(**{"config": QWEN3, "weights": [], "embedding_gradient": True, "attention": "sdpa", **changes})
+
+
+def limit(kind="matmul", work=10**9, ms=10.0, **changes):
+    times = [round(ms * MS)] * 3
+    return Limit(
+        **{"kind": kind, "size": 512, "dtype": "float32", "work": work, "wall_ns": times, "thread_ns": times, **changes}
+    )
+
+
+def counted(flops=SQUARE, rows=2, length=256, **changes):
+    return Counted(rows=rows, length=length, flops={"aten.mm": flops} if flops else {}, **changes)
+
+
+def job(off_cpu=None, shapes=(("2×256 masked", 40),), accounts=CLEAN):
+    process = FakeProcess(optimizer="AdamW", gradient_accumulation_steps=2)
+    process.steps(30, accounts, {**COUNTS, "micro_steps": 2}, off_cpu=off_cpu)
+    return read_job(evidence(process.sites(shapes=list(shapes))))
+
+
+def lines(*more, rate_ms=10.0):
+    return [harness(), limit(ms=rate_ms), limit("copy", 10**8), limit("dispatch", 1000, 2.0), structure(), *more]
+
+
+def told(*more, at=None, rate_ms=10.0):
+    figures, tables, notes = efficiency(lines(*more, rate_ms=rate_ms), at or job(), {})
+    return {name: one.value for name, one in figures.items()}, {table.name: table for table in tables}, " ".join(notes)
+
+
+def test_known_utilisation():
+    figures, tables, notes = told(counted())
+    # 100 ms a step, 1e11 FLOP/s
+    assert figures["flops.per_step"] == 2 * REAL
+    assert figures["mfu"] == pytest.approx(2 * REAL / 1e10)
+    assert figures["mfu.square"] == pytest.approx(2 * SQUARE / 1e10)
+    executed = hardware(micro_step(read_decoder(QWEN3), 2, 256), True, False)
+    assert figures["hfu"] == pytest.approx(2 * executed / 1e10)
+    assert next(iter(tables)) == "ceilings"
+    assert "last digit" in tables["flops"].caption
+    assert "they should be equal" not in notes
+
+
+def test_checkpointing_is_in_hfu_alone():
+    bare = told(counted())[0]
+    figures, _, _ = efficiency([*lines()[:-1], structure(checkpointing=True), counted()], job(), {})
+    checkpointed = {name: one.value for name, one in figures.items()}
+    assert checkpointed["mfu"] == bare["mfu"]
+    assert checkpointed["hfu"] > bare["hfu"]
+
+
+def test_more_than_the_ceiling_is_refused_with_the_mistake():
+    figures, tables, notes = told(
+        counted(), rate_ms=14.0
+    )  # 7.1e10 FLOP/s: 7.25e9 by the real mask, 8.05e9 by the square
+    assert "mfu" not in figures
+    assert {"mfu", "mfu.square", "hfu"}.isdisjoint(figures)
+    assert "refused" in notes
+    assert "flops.per_step" in figures
+    assert [row[-1] for row in tables["flops"].rows] == [None, None, None]
+    figures, _, notes = told(counted(), rate_ms=13.0)  # between the two conventions
+    assert figures["mfu"] < 1
+    assert "mfu.square" not in figures
+    assert f"{SQUARE / REAL:.2f} times" in notes
+
+
+def test_arithmetic_that_is_not_the_counter_is_set_aside():
+    figures, _, notes = told(counted(SQUARE + 1))
+    assert "equal to the last digit" in notes
+    assert "flops.per_step" not in figures  # one length gives no terms
+    short = total(micro_step(read_decoder(QWEN3), 1, 64, "square")) + 64
+    figures, _, notes = told(counted(SQUARE + 512), counted(short, 1, 64))
+    assert figures["flops.per_step"] == 2 * (SQUARE + 512)
+    assert "mfu" not in figures
+    assert figures["mfu.square"] > 0
+
+
+def test_a_count_that_failed_is_said():
+    _, _, notes = told(counted(0, failure="DataDependentOutputException: no"))
+    assert "DataDependentOutputException" in notes
+    assert "arithmetic of the config alone" in notes
+
+
+def test_a_model_that_arithmetic_does_not_know_is_counted_alone():
+    strange = structure(config={**QWEN3, "kv_lora_rank": 8})
+    figures, _, notes = efficiency([*lines()[:-1], strange, counted(), counted(SQUARE // 8, 1, 64)], job(), {})
+    assert "MLA" in " ".join(notes)
+    assert "flops.per_step" in figures
+
+
+def test_shapes_of_the_run_are_weighted():
+    process = job(shapes=(("2×256 masked", 30), ("2×128", 10))).main
+    assert step_shapes(process) == {(2, 256): 1.5, (2, 128): 0.5}
+
+
+def test_time_off_the_cpu_does_not_lower_utilisation_on_one_thread():
+    busy = {**CLEAN, "forward.mlp": 64.0}
+    quiet, other = told(counted())[0], told(counted(), at=job({"forward.mlp": 50.0}, accounts=busy))[0]
+    assert other["mfu"] == pytest.approx(quiet["mfu"])
+
+
+def test_bursts_beside_the_micro_steps_give_a_share_that_a_busy_machine_leaves_alone():
+    def micro(block, slow):
+        times = {"wall_ns": round(900 * MS * slow), "thread_ns": round(60 * MS * slow), "process_ns": 60 * MS}
+        return Measured(experiment="scaling", block=block, rows=2, length=256, real=512, **times)
+
+    beside = [line for block, slow in enumerate((1.0, 1.0, 1.0)) for line in (micro(block, slow), limit(block=block))]
+    figures, _, _ = told(counted(), *beside)
+    assert figures["mfu.micro_step"] == pytest.approx(REAL / 0.06 / 1e11)
+
+
+def test_floors_stand_against_the_ledger_and_add_up_once():
+    figures, tables, _ = told(counted(operators={"mlp": 100, "attention": 500}))
+    rows = {row[0]: row for row in tables["floors"].rows}
+    mlp = 2 * sum(product.forward for product in micro_step(read_decoder(QWEN3), 2, 256) if product.part == "mlp")
+    assert rows["forward · mlp"][2] == pytest.approx(mlp / 1e11 * 1e3)
+    assert rows["data · fetch rows"][2:4] == (0.0, "none needed")
+    assert rows["data · fetch rows"][4] == pytest.approx(0.2)
+    assert "unattributed" not in rows
+    assert figures["recoverable.step"] == pytest.approx(sum(row[4] for row in tables["floors"].rows))
+    assert figures["recoverable.step"] + figures["floor.step"] <= 100.0 + 1e-9
+    assert len(rows) == len(tables["floors"].rows)
+
+
+def test_an_account_below_its_floor_recovers_nothing_and_is_said():
+    fast = {**CLEAN, "forward.mlp": 0.5, "unattributed": 14.0}
+    _, tables, notes = told(counted(), at=job(accounts=fast))
+    row = next(row for row in tables["floors"].rows if row[0] == "forward · mlp")
+    assert row[4] == 0
+    assert "forward · mlp" in notes
+
+
+def test_without_steps_the_ceilings_still_stand():
+    figures, tables, notes = efficiency(lines(counted()), None, {})
+    assert "limit.matmul_flops" in figures
+    assert "mfu" not in figures
+    assert [table.name for table in tables] == ["ceilings", "flops_layers"]
+    assert any("not told" in note for note in notes)
+
+
+def test_nothing_at_all_gives_no_figure():
+    figures, tables, notes = efficiency([], None, {})
+    assert (figures, tables) == ({}, ())
+    assert len(notes) >= 3
+
+
+def test_layers_are_told_by_kind():
+    kinds = {"layer_types": ["sliding_attention"] * 3 + ["full_attention"], "sliding_window": 16}
+    told_of = structure(config={**QWEN3, **kinds})
+    _, tables, _ = efficiency([*lines()[:-1], told_of], job(), {})
+    rows = next(table for table in tables if table.name == "flops_layers").rows
+    assert [row[:2] for row in rows] == [(3, "sliding 16"), (1, "full"), (1, "output layer")]
+    assert rows[0][2] < rows[1][2]
+    assert rows[0][3] == rows[1][3]
