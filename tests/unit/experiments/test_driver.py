@@ -247,12 +247,11 @@ def test_a_loss_that_is_no_number_drops_the_point():
 
 
 def test_a_planted_drift_is_in_the_lines():
-    journal = drive(FakeHarness(drift=0.3))
-    lines = [line for line in journal.of("measured", experiment="scaling") if line["length"] == 32]
-    assert len(lines) >= 2 * bench.BLOCKS
-    assert lines[-1]["wall_ns"] > 1.1 * lines[0]["wall_ns"] or lines[-1]["rows"] != lines[0]["rows"]
-    few = [line["wall_ns"] for line in lines if line["rows"] == 1]
-    assert few == sorted(few)
+    lines = drive(FakeHarness(drift=0.3)).of("measured", experiment="scaling", rows=1, length=32)
+    took = [line["wall_ns"] for line in lines]
+    assert len(took) >= bench.BLOCKS
+    assert took == sorted(took)
+    assert took[-1] > 1.1 * took[0]
 
 
 def test_slow_steps_get_fewer_blocks_but_never_below_five():
@@ -294,7 +293,24 @@ def test_the_long_point_moves_out_until_the_square_is_seen():
 
 
 def test_a_condition_that_is_too_high_names_the_shape_that_is_missing():
-    journal = drive(FakeHarness(per_token_length=0.02), Plan(seconds=60, batches=((64, 50),) * 2, longest=64))
-    texts = [line["text"] for line in journal.of("dropped", experiment="scaling")]
-    found = points.condition(medians(journal))
-    assert (found > points.WORST_CONDITION) == any("condition number" in text for text in texts)
+    journal = drive(FakeHarness(), Plan(seconds=60, points=((4, 128), (5, 128), (4, 160))))
+    assert points.condition(medians(journal)) > points.WORST_CONDITION
+    (dropped,) = journal.of("dropped", reason="refused", experiment="scaling")
+    assert "condition number" in dropped["text"]
+    assert (dropped["rows"], dropped["length"]) not in medians(journal)
+    assert not [line for line in drive(FakeHarness()).of("dropped") if "condition" in line["text"]]
+
+
+def test_where_no_ceiling_can_be_measured_it_is_said_and_the_rest_goes_on():
+    journal = drive(FakeHarness())  # its torch has no tensors
+    (counted,) = journal.of("counted")
+    assert "AttributeError" in counted["failure"]
+    assert journal.of("measured")
+
+
+def test_what_takes_longer_than_all_the_time_is_not_begun():
+    harness = FakeHarness(fixed=20e9)
+    journal = drive(harness)
+    assert journal.of("measured", experiment="scaling") == []
+    assert any("warm-up alone" in line["text"] for line in journal.of("dropped", reason="time"))
+    assert harness.clocks.now < 2.5 * 60e9

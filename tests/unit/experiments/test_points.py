@@ -78,9 +78,17 @@ def test_nothing_seen_gives_no_shapes():
 
 
 def test_missing_shape_names_the_limit_of_the_model():
-    design = points.Design((1, 8), (64, 128))
-    assert "1 rows of 256 tokens" in points.missing_shape(design, 12.3, Plan(longest=128))
-    assert "(the model allows 128)" in points.missing_shape(design, 12.3, Plan(longest=128))
+    wanted, text = points.missing_shape(points.Design((1, 8), (64, 128)), 12.3, Plan(longest=128))
+    assert wanted == (1, 512)
+    assert "1 rows of 512 tokens" in text
+    assert "(the model allows 128)" in text
+    assert points.missing_shape(points.Design((4, 5), (64, 512)), 12.3, Plan())[0] == (20, 64)
+
+
+@pytest.mark.parametrize("narrow", [points.Design((1, 8), (120, 128)), points.Design((4, 5), (64, 512))])
+def test_the_missing_shape_would_lower_the_condition(narrow):
+    wanted = points.missing_shape(narrow, 12.3, Plan())[0]
+    assert points.condition(times([*narrow.points, wanted])) < 0.7 * points.condition(times(narrow.points))
 
 
 def test_plan_of_a_mapping():

@@ -88,10 +88,14 @@ class Bench:
         self.machine = machine
         self._pilots: dict[tuple[str, str, int, int], Pilot] = {}
         self.torch = torch
-        self._journal = journal
+        self.journal = journal
         self._order = random.Random(plan.seed)
-        self._begun = machine.stopwatch.now_s()
         self._parameters = _parameters(harness)
+        self.begin()
+
+    def begin(self) -> None:
+        """Let the time of the plan begin now."""
+        self._begun = self.machine.stopwatch.now_s()
 
     def left_s(self) -> float:
         """Return the seconds of the plan that are left."""
@@ -106,7 +110,7 @@ class Bench:
     def drop(self, case: Case, reason: str, text: str) -> None:
         """Write that a point could not be measured."""
         record = {"experiment": case.experiment, "variant": case.variant, "rows": case.rows, "length": case.length}
-        self._journal.write("dropped", {**record, "reason": reason, "text": text})
+        self.journal.write("dropped", {**record, "reason": reason, "text": text})
 
     def pilot(self, case: Case) -> Pilot | None:
         """Warm a case up and return what it takes; None, and a line that says why, where it cannot be run."""
@@ -132,15 +136,22 @@ class Bench:
         return self._pilots[_key(case)]
 
     def blocks(
-        self, cases: Sequence[Case], budget_s: float, instead: Callable[[Case], Case | None] = lambda _: None
+        self,
+        cases: Sequence[Case],
+        budget_s: float,
+        instead: Callable[[Case], Case | None] = lambda _: None,
+        beside: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Run piloted cases in blocks, each in an order of its own.
+        """Run piloted cases in blocks, each in an order of its own; drop all where not even the fewest blocks fit.
 
         Args:
             cases: What each block holds once.
             budget_s: Seconds that all blocks may take.
             instead: Gives a smaller case for one that failed meanwhile, piloted; None for no other.
+            beside: Called at the end of each block with its number.
         """
+        if self._too_late(cases):
+            return
         done = {case: 0 for case in cases}
         wished = blocks_within(self.cost_s(cases), budget_s)
         begun, block = self.machine.stopwatch.now_s(), 0
@@ -156,10 +167,20 @@ class Bench:
                     smaller = instead(case)
                     if smaller is not None:
                         done[smaller] = 0
+                beside(block)
             block += 1
             late = self.machine.stopwatch.now_s() - begun > 2 * budget_s or self.left_s() < 0
             if late and done and min(done.values()) >= FEWEST:
                 break
+
+    def _too_late(self, cases: Sequence[Case]) -> bool:
+        needed, left = FEWEST * self.cost_s(cases), self.left_s()
+        if needed <= left:
+            return False
+        for case in cases:
+            text = f"{FEWEST} blocks take {needed:.0f} s and {max(0.0, left):.0f} of {self.plan.seconds:.0f} s are left"
+            self.drop(case, "time", f"{text}: give the experiments more seconds, or train on smaller batches")
+        return True
 
     def cost_s(self, cases: Sequence[Case]) -> float:
         """Return the seconds of one block, by the pilots."""
@@ -182,8 +203,7 @@ class Bench:
             if repetition.loss is None or math.isfinite(repetition.loss):
                 return repetition
             self.drop(case, "loss", f"the loss is {repetition.loss} at this shape; look at the data, or lower the rate")
-        self._without_gradients()
-        self.machine.memory.release()
+        self.release()
         return None
 
     def _once(self, case: Case, *, warming: bool, timed: bool) -> Repetition:
@@ -203,6 +223,11 @@ class Bench:
             case.leave()
             self._without_gradients()
 
+    def release(self) -> None:
+        """Let go of what a step outside the blocks, or a failed one, left."""
+        self._without_gradients()
+        self.machine.memory.release()
+
     def _without_gradients(self) -> None:
         """Leave the gradients as the user's loop does before the first micro-step of a step."""
         for parameter in self._parameters:
@@ -218,7 +243,7 @@ class Bench:
 
     def _write(self, case: Case, block: int, repetition: Repetition) -> None:
         peak = repetition.peak_bytes if repetition.peak_bytes is not None else self.pilot_of(case).peak_bytes
-        self._journal.write(
+        self.journal.write(
             "measured",
             {
                 "experiment": case.experiment,

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stepprobe.instruments.experiments import loss, points, remedies, shapes
-from stepprobe.instruments.experiments.bench import Bench, Case
+from stepprobe.instruments.experiments import ceilings, loss, points, remedies, shapes
+from stepprobe.instruments.experiments.bench import FEWEST, Bench, Case
 from stepprobe.instruments.experiments.machine import Machine
 from stepprobe.instruments.experiments.memory import ran_out
-from stepprobe.instruments.experiments.plan import Plan
+from stepprobe.instruments.experiments.plan import Plan, Point
 from stepprobe.instruments.experiments.points import Design, Seen
 from stepprobe.instruments.experiments.scaling import Scaling
 
@@ -47,11 +47,21 @@ def run_experiments(harness: Any, journal: Any, plan: Plan, torch: ModuleType, m
     if seen is None and not plan.points:
         return "no micro-batch was seen before, so no shape is known; name points, such as 1,128 8,128 1,1024"
     bench = Bench(harness, journal, plan, torch, machine)
+    ceilings.write_first(bench, _counted_shapes(plan, seen))
+    bench.begin()
     design = Scaling(bench, seen or _named(plan), SCALING_SHARE * plan.seconds).measure()
     if seen is not None:
         _shapes(bench, design, seen)
         _usual(bench)
     return FINISHED
+
+
+def _counted_shapes(plan: Plan, seen: Seen | None) -> list[Point]:
+    """Return shapes whose FLOPs are counted: two lengths at least, and the usual one first."""
+    if seen is None:
+        return list(plan.points)
+    first = points.first_design(seen, plan.longest).points
+    return [shapes.usual(plan.batches), first[0], first[2]]
 
 
 def _named(plan: Plan) -> Seen:
@@ -102,8 +112,18 @@ def _measure(bench: Bench, make: Callable[[], list[Case]], budget_s: float, leas
             bench.drop(case, "time", f"the {bench.plan.seconds:.0f} s of the experiments are up")
         return
     able = _agreeing(bench, [case for case in cases if bench.pilot(case)])
+    if least == 1:
+        able = _affordable(bench, able, budget_s)
     if len(able) >= least:
         bench.blocks(able, budget_s)
+
+
+def _affordable(bench: Bench, cases: list[Case], budget_s: float) -> list[Case]:
+    """Return as many of the first cases as five blocks fit into the time with; the last ones tell the least."""
+    kept = list(cases)
+    while len(kept) > 1 and FEWEST * bench.cost_s(kept) > budget_s:
+        bench.drop(kept.pop(), "time", f"{FEWEST} blocks with it take longer than the {budget_s:.0f} s there are")
+    return kept
 
 
 def _agreeing(bench: Bench, cases: list[Case]) -> list[Case]:

@@ -34,15 +34,22 @@ class Head:
     function: Any
     """The model's own loss, or None."""
     vocabulary: int
-    logits: Any = None
+    autocast: Any = None
+    """Element type of autocast while the layer ran in the step; None without."""
+
+    def casting(self) -> Any:
+        """Return the context in which the layer ran in the step."""
+        kind = self.labels.device.type
+        return self.torch.autocast(kind, dtype=self.autocast, enabled=self.autocast is not None)
 
     def whole(self, states: Any) -> Any:
         """Run layer and loss over all rows, forward and backward; return the loss."""
-        logits = self.layer(states)
-        if self.function is not None:
-            loss = self.function(logits=logits, labels=self.labels, vocab_size=self.vocabulary)
-        else:
-            loss = self.mean_loss(logits[:, :-1].flatten(0, 1), self.labels[:, 1:].flatten())
+        with self.casting():
+            logits = self.layer(states)
+            if self.function is not None:
+                loss = self.function(logits=logits, labels=self.labels, vocab_size=self.vocabulary)
+            else:
+                loss = self.mean_loss(logits[:, :-1].flatten(0, 1), self.labels[:, 1:].flatten())
         loss.backward()
         return loss.detach()
 
@@ -61,7 +68,8 @@ class Head:
         for begin in range(0, len(labels), rows):
             part = pieces[begin : begin + rows].requires_grad_()
             wanted = labels[begin : begin + rows]
-            loss = entropy(self.layer(part).float(), wanted, ignore_index=IGNORED, reduction="sum") / count
+            with self.casting():
+                loss = entropy(self.layer(part).float(), wanted, ignore_index=IGNORED, reduction="sum") / count
             loss.backward()
             found[begin : begin + rows] = part.grad
             total += loss.detach()
@@ -69,29 +77,27 @@ class Head:
         flat.backward(found)
         return total
 
-    def entropy(self, _: Any) -> None:
-        """Compute the entropy of the logits, row by row, as loops log it."""
+    def entropy(self, logits: Any) -> None:
+        """Compute the entropy of logits, row by row, as loops log it."""
         with self.torch.no_grad():
-            logs = self.torch.log_softmax(self.logits.float(), -1)
+            logs = self.torch.log_softmax(logits.float(), -1)
             (logs.exp() * logs).sum(-1).neg().mean()
 
-    def accuracy(self, _: Any) -> None:
+    def accuracy(self, logits: Any) -> None:
         """Compute the share of rows whose largest logit is the label."""
         with self.torch.no_grad():
             wanted = self.labels[:, 1:]
-            hits = (self.logits[:, :-1].argmax(-1) == wanted) & (wanted != IGNORED)
+            hits = (logits[:, :-1].argmax(-1) == wanted) & (wanted != IGNORED)
             hits.sum() / (wanted != IGNORED).sum()
 
     def fresh_states(self) -> Any:
         """Return the states as a leaf that gets a gradient, as they do in a step."""
         return self.states.detach().clone().requires_grad_()
 
-    def kept_logits(self) -> Any:
-        """Return states, and keep the logits on which metrics are computed."""
-        if self.logits is None:
-            with self.torch.no_grad():
-                self.logits = self.layer(self.states)
-        return self.states
+    def fresh_logits(self) -> Any:
+        """Return the logits on which metrics are computed."""
+        with self.torch.no_grad(), self.casting():
+            return self.layer(self.states)
 
     def norm(self, states: Any) -> float:
         """Return the norm of the gradients of the states and of the layer."""
@@ -110,7 +116,7 @@ def cases(bench: Bench, head: Head, shape: Point) -> list[Case]:
         chunk = make("loss_chunk", variant=str(size), prepare=head.fresh_states, run=run, gradient=head.norm)
         found.append(chunk)
     for metric, of in (("entropy", head.entropy), ("accuracy", head.accuracy)):
-        found.append(make("loss_metric", variant=metric, prepare=head.kept_logits, run=of))
+        found.append(make("loss_metric", variant=metric, prepare=head.fresh_logits, run=of))
     return found
 
 
@@ -134,7 +140,7 @@ def caught(bench: Bench, shape: Point) -> Head | str:
     labels = _labels(batch)
     if labels is None:
         return "the batch has no labels of (rows, length), so the loss cannot be computed apart from the step"
-    states = _states(bench, root, layer, batch)
+    states, autocast = _states(bench, root, layer, batch)
     if states is None:
         return "neither the output layer nor the decoder was called in the step, so its hidden states are unknown"
     if getattr(states, "ndim", 0) != 3 or tuple(states.shape[:2]) != tuple(labels.shape):
@@ -142,7 +148,7 @@ def caught(bench: Bench, shape: Point) -> Head | str:
     weight = layer.weight
     model = model_with_loss(root)
     function = None if model is None else model.loss_function
-    return Head(bench.torch, layer, states, labels.to(weight.device), function, int(weight.shape[0]))
+    return Head(bench.torch, layer, states, labels.to(weight.device), function, int(weight.shape[0]), autocast)
 
 
 def model_with_loss(root: Any) -> Any:
@@ -172,17 +178,27 @@ def output_layer(root: Any, vocabulary: int | None) -> Any:
     return linear[-1] if linear else None
 
 
-def _states(bench: Bench, root: Any, layer: Any, batch: Any) -> Any:
-    """Run a step; return what the output layer was given, or what the decoder gave if a fused loss passes it by."""
+def autocast_of(torch: ModuleType, kind: str) -> Any:
+    """Return the element type that autocast casts to now, None where it is off."""
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
+def _states(bench: Bench, root: Any, layer: Any, batch: Any) -> tuple[Any, Any]:
+    """Run a step; return what the output layer was given, and the element type of autocast there.
+
+    Where a fused loss passes the layer by, what the decoder gave is what the layer would have been given.
+    """
     found: dict[str, Any] = {}
 
     def given(_: Any, arguments: Any) -> None:
         found["layer"] = arguments[0].detach() if arguments else None
+        found["autocast"] = autocast_of(bench.torch, bench.machine.kind)
 
     def gave(_: Any, __: Any, output: Any) -> None:
         states = getattr(output, "last_hidden_state", None)
         states = states if states is not None else output[0] if isinstance(output, tuple) else output
         found["decoder"] = states.detach() if hasattr(states, "detach") else None
+        found.setdefault("autocast", autocast_of(bench.torch, bench.machine.kind))
 
     handles = [layer.register_forward_pre_hook(given)]
     for module in root.modules():
@@ -196,4 +212,4 @@ def _states(bench: Bench, root: Any, layer: Any, batch: Any) -> Any:
     finally:
         for handle in handles:
             handle.remove()
-    return found.get("layer", found.get("decoder"))
+    return found.get("layer", found.get("decoder")), found.get("autocast")

@@ -13,7 +13,7 @@ class Plan:
     """The limits of the experiments, and the shapes that the run really had."""
 
     seconds: float = 120.0
-    """Wall seconds that the experiments may take, warm-ups included."""
+    """Wall seconds that measurements may take, warm-ups included; ceilings and counts before them take some more."""
     anyway: bool = False
     """Measure on a busy machine, too."""
     points: tuple[Point, ...] = ()

@@ -172,12 +172,12 @@ def enough(times: Mapping[Point, float], longest: Point) -> bool:
     return condition(times) <= GOOD_CONDITION and quadratic_share(pilot_fit(times), longest) >= QUADRATIC_SHARE
 
 
-def missing_shape(design: Design, found: float, plan: Plan) -> str:
-    """Return, for a design whose condition is too high, which shape would lower it."""
+def missing_shape(design: Design, found: float, plan: Plan) -> tuple[Point, str]:
+    """Return, for a design whose condition is too high, which shape would lower it, in words too."""
     (few, many), (short, long) = design
-    wanted = (few, 2 * long) if many * short >= long else (2 * many, short)
+    wanted = (few, 4 * long) if long < 4 * short else (4 * many, short)
     limit = f" (the model allows {plan.longest})" if plan.longest is not None and wanted[1] > plan.longest else ""
-    return (
+    return wanted, (
         f"the condition number of the fit is {found:.1f} at pilot times, above {WORST_CONDITION:.0f}: "
         f"a point of {wanted[0]} rows of {wanted[1]} tokens would lower it{limit}"
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from stepprobe.instruments.experiments import points
 from stepprobe.instruments.experiments.bench import BLOCKS, FEWEST, LEAD_INS, Bench, Case, Pilot
+from stepprobe.instruments.experiments.ceilings import bursts
 from stepprobe.instruments.experiments.memory import MARGIN
 from stepprobe.instruments.experiments.plan import Point
 from stepprobe.instruments.experiments.points import Design, Seen
@@ -33,11 +34,12 @@ class Scaling:
         times = {point: float(pilot.steady_ns) for point in chosen if (pilot := self._known[point])}
         found = points.condition(times)
         if found > points.WORST_CONDITION:
-            text = points.missing_shape(design, found, self._bench.plan)
-            self._bench.drop(self._case("scaling", design.points[2]), "refused", text)
+            wanted, text = points.missing_shape(design, found, self._bench.plan)
+            self._bench.drop(self._case("scaling", wanted), "refused", text)
         cases = [self._case("scaling", point) for point in chosen]
         heldout = self._heldout(design, chosen)
-        self._bench.blocks([*cases, heldout] if heldout else cases, self._budget_s, self._instead)
+        beside = bursts(self._bench)
+        self._bench.blocks([*cases, heldout] if heldout else cases, self._budget_s, self._instead, beside)
         return self._design
 
     def _case(self, experiment: str, point: Point) -> Case:
@@ -149,8 +151,17 @@ class Scaling:
         if len(ran) == 1 and not self._fits(point):
             self._pilot((2 * ran[0][0], ran[0][1]))  # one point cannot tell what is fixed, such as the gradients
         case = self._case("scaling", point)
-        self._known[point] = self._bench.pilot(case) if self._fits(point, said_of=case) else None
+        able = self._fits(point, said_of=case) and self._in_time(point, case)
+        self._known[point] = self._bench.pilot(case) if able else None
         return self._known[point]
+
+    def _in_time(self, point: Point, said_of: Case) -> bool:
+        needed, left = (1 + self._bench.machine.warm_ups) * self._wall_s(point), self._bench.left_s()
+        if needed <= left:
+            return True
+        text = f"its warm-up alone should take {needed:.0f} s, and {max(0.0, left):.0f} s are left"
+        self._bench.drop(said_of, "time", f"{text}; another point is tried")
+        return False
 
     def _peaks(self) -> dict[Point, float]:
         known = self._known.items()
