@@ -283,12 +283,16 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     except NotObserved:
         return _not_measured(evidence, folder, stages.explain(evidence))
     if (
-        evidence.command in ("run", "profile")
+        (evidence.command == "run" or (evidence.command == "profile" and not _has_steps(evidence)))
         and derived.verdict == "not measured"
         and all(control.ok for control in derived.controls)
     ):
         derived = msgspec.structs.replace(derived, headline=stages.explain(evidence))
     return msgspec.structs.replace(derived, run=_path(folder))
+
+
+def _has_steps(evidence: Evidence) -> bool:
+    return any(name.startswith("steps-") for name in evidence.files)
 
 
 def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:

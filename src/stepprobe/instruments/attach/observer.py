@@ -55,9 +55,8 @@ class Observer:
         self.on_boundary: list[Callable[[int], bool]] = []
         """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
         self.on_root: list[Callable[[Any], None]] = []
-        """Called with each root module, when it is found and before it gets its hooks."""
-        self.take_over: Any = None
-        """Takes the script's step over for experiments; None where steps are observed only."""
+        """Called with each root module before it gets its hooks."""
+        self.take_over: Any = None  # takes the script's step over for experiments; None where there are none
         self.aside = ""
         """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
         self.running = False
@@ -77,8 +76,7 @@ class Observer:
         self.optimizers = self.optimizer_steps = 0
         self._limit = limit
         self._index = self._asides = self._own_ns = self._optimizer_depth = 0
-        self._stepped = self._fetched = False
-        self._evaluating = self._trains_in_eval = self._suspended = False
+        self._stepped = self._fetched = self._evaluating = self._trains_in_eval = self._suspended = False
 
     # -- what the hooks tell ------------------------------------------------------------------------------------
 

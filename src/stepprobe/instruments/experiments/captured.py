@@ -201,7 +201,7 @@ def _start(torch: ModuleType, sources: Sequence["_Source"], wanted: int) -> int:
     if label is None:
         return 0
     labelled = torch.cat([source.stream(label) for source in sources]).reshape(-1) != IGNORED
-    count = labelled.shape[0]
+    count = int(labelled.shape[0])
     sums: list[int] = [0, *labelled.to(torch.int64).cumsum(0).tolist()]
 
     def before(place: int) -> int:
