@@ -200,8 +200,10 @@ def lightning(arguments):
         def training_step(self, batch, batch_idx):
             loss = loss_of(self.model(batch["input_ids"]), batch["labels"])
             self.log("loss", loss)
-            print(f"step {batch_idx + 100 * self.current_epoch} loss {loss.item()!r}", flush=True)
             return loss
+
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            print(f"step {self.global_step} loss {outputs['loss'].item()!r}", flush=True)
 
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=1e-2)

@@ -195,8 +195,9 @@ def _nothing(evidence: Evidence, job: Job | None, controls: tuple[Control, ...],
     """Return the report of a run without experiments: the ledger of its steps, if there were any."""
     figures, missing = run_figures(job.main, job.ranks) if job else ({}, [])
     steps = f"; {job.main.count} steps were observed" if job else ", and no optimizer step was seen"
-    said = (note.removeprefix(NO_EXPERIMENTS) for note in (job.notes if job else ()) if note.startswith(NO_EXPERIMENTS))
-    why = next(said, f"no experiment was begun (the script: {evidence.status})")
+    told = [text for one in (job.ranks if job else ()) for text in one.records.notes]
+    said = [text.removeprefix(NO_EXPERIMENTS) for text in told if text.startswith(NO_EXPERIMENTS)]
+    why = said[0] if said else f"no experiment was begun (the script: {evidence.status})"
     return Report(
         command=evidence.command,
         verdict="not measured",

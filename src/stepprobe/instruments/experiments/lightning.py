@@ -1,6 +1,5 @@
 """The harness of a Lightning job: the strategy's ``training_step`` of the user's module, then its backward."""
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -46,7 +45,7 @@ class LightningHarness:
         loop: Any = getattr(getattr(module.trainer, "fit_loop", None), "epoch_loop", None)
         results = getattr(loop, "_results", None)
         if results is not None:
-            loop._results = copy.deepcopy(results)  # what the step logs is not the training's
+            loop._results = _empty(results)  # what the step logs is not the training's
         try:
             with self._torch.enable_grad():
                 output = self._step(replaced(batch, {}), *self._arguments)
@@ -69,3 +68,10 @@ class LightningHarness:
     def trainable_modules(self) -> list[Any]:
         """Return the user's module."""
         return [self._strategy.lightning_module]
+
+
+def _empty(results: Any) -> Any:
+    """Return a collection of logged values that holds none, and knows the batch that the other knows."""
+    empty = type(results)(results.training)
+    vars(empty).update(vars(results))
+    return empty

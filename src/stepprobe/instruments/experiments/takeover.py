@@ -18,7 +18,7 @@ from stepprobe.instruments.experiments.description import Control, describe, sam
 from stepprobe.instruments.experiments.journal import ExperimentJournal
 from stepprobe.instruments.experiments.named import NotAHarness, named_harness
 from stepprobe.instruments.experiments.owners import owners_of
-from stepprobe.instruments.experiments.snapshot import Owners, Snapshot
+from stepprobe.instruments.experiments.snapshot import Owners, Randomness, Snapshot
 
 ASIDE = "experiments"
 
@@ -160,12 +160,15 @@ class TakeOver:
 
     def run_named(self, torch: ModuleType) -> None:
         """Make the experiments on the harness that the user named."""
-        try:
-            harness = named_harness(self.settings.harness)
-        except NotAHarness as error:
-            self.give_up(str(error))
-        else:
-            self.run(torch, harness)
+        random = Randomness(torch)
+        with self.aside():
+            try:
+                harness = named_harness(self.settings.harness)
+            except NotAHarness as error:
+                return self.give_up(str(error))
+            finally:
+                random.put_back()  # the weights of a module of its own may have been drawn
+        return self.run(torch, harness)
 
     def give_up(self, reason: str) -> None:
         """There will be no experiments, and why."""
