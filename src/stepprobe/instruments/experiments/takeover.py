@@ -260,6 +260,10 @@ class TakeOver:
         from stepprobe.instruments.experiments.plan import Plan
 
         real, labelled_share = self.batches(torch).counted()
+        if labelled_share is None and hasattr(harness, "captured"):  # labels that only the loss path is given
+            alone = CapturedBatches(torch)
+            alone.add(harness.captured)
+            labelled_share = alone.counted()[1]
         line = {
             **describe(torch, harness, self._control),
             "source": self.settings.harness or harness.source,
