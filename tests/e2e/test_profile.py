@@ -116,7 +116,8 @@ def test_the_scripts_own_step_is_driven(profiled, kind, source):
     assert first.micro_steps == 2
     assert first.batches
     assert 0 < first.labelled_share <= 1
-    asked = [record for record in records if isinstance(record, Measured | Dropped)]
+    answers = [record for record in records if isinstance(record, Measured | Dropped)]
+    asked = [record for record in answers if record.experiment in ("scaling", "heldout")]
     # on a busy machine the time may be up before a shape is warm; then that is said of it
     assert all(isinstance(record, Measured) or record.reason == "time" for record in asked), asked
     assert len({(record.rows, record.length) for record in asked}) >= 3
