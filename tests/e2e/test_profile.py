@@ -118,8 +118,8 @@ def test_the_scripts_own_step_is_driven(profiled, kind, source):
     assert 0 < first.labelled_share <= 1
     answers = [record for record in records if isinstance(record, Measured | Dropped)]
     asked = [record for record in answers if record.experiment in ("scaling", "heldout")]
-    # on a busy machine the time may be up before a shape is warm; then that is said of it
-    assert all(isinstance(record, Measured) or record.reason == "time" for record in asked), asked
+    # on a busy machine the time may be up before a shape is warm; but the script's step never raised
+    assert not [one for one in asked if isinstance(one, Dropped) and re.match(r"\w+(Error|Exception):", one.text)]
     assert asked
     restored = one(records, Restored)
     assert restored.unchanged == dict.fromkeys(KEPT, True)
