@@ -3,7 +3,7 @@
 import json
 import math
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,12 +57,41 @@ def run(
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
     """
-    command.check(argv)
     planned = script.plan(argv, steps=steps, warmup=warmup, trace="trace" not in leave_out)
+    return _observe(argv, planned, out, foretells="masks" not in leave_out, output_to_stderr=output_to_stderr)
+
+
+def profile(
+    argv: Sequence[str],
+    *,
+    out: Path,
+    steps: int,
+    experiments: Mapping[str, str],
+    output_to_stderr: bool = False,
+) -> Result:
+    """Run a command, make experiments on its own training step, and report on both.
+
+    Args:
+        argv: The command, unchanged.
+        out: Folder of run folders.
+        steps: Steps that are observed before the experiments.
+        experiments: ``harness`` (``module:factory`` or nothing), ``keep_training`` and ``anyway`` (``yes`` or
+            ``no``) and ``seconds`` (what the experiments may take).
+        output_to_stderr: Send the script's standard output to standard error.
+
+    Raises:
+        UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
+    """
+    planned = script.plan(argv, steps=steps, warmup="auto", experiments=experiments)
+    return _observe(argv, planned, out, foretells=True, output_to_stderr=output_to_stderr)
+
+
+def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bool, output_to_stderr: bool) -> Result:
+    command.check(argv)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
-    masks.foretell(folder, asked="masks" not in leave_out and evidence.status == "finished")
+    masks.foretell(folder, asked=foretells and evidence.status == "finished")
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
         if store.read_manifest(folder).state == "sealed":
@@ -300,12 +329,16 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     except NotObserved:
         return _not_measured(evidence, folder, stages.explain(evidence))
     if (
-        evidence.command == "run"
+        (evidence.command == "run" or (evidence.command == "profile" and not _has_steps(evidence)))
         and derived.verdict == "not measured"
         and all(control.ok for control in derived.controls)
     ):
         derived = msgspec.structs.replace(derived, headline=stages.explain(evidence))
     return msgspec.structs.replace(derived, run=_path(folder))
+
+
+def _has_steps(evidence: Evidence) -> bool:
+    return any(name.startswith("steps-") for name in evidence.files)
 
 
 def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:

@@ -29,6 +29,8 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
     observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
     RootFinder(observer, hooks, torch).watch()
+    if observer.take_over is not None:
+        observer.take_over.torch_imported(torch)
     _optimizers(observer, torch)
     _functions(observer, hooks, torch, first)
     tensors.watch(observer, torch)

@@ -66,6 +66,8 @@ def _noting_settings(observer: Observer, loop: Any) -> Any:
             value = getattr(trainer.args, name, None)
             if isinstance(value, (bool, int, float, str)):
                 observer.facts[name] = value
+        if observer.take_over is not None:
+            observer.take_over.trainer_begins(trainer)
         return loop(trainer, *args, **kwargs)
 
     return noting

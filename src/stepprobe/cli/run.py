@@ -1,16 +1,10 @@
 """``stepprobe run -- CMD``: the user's job, observed."""
 
 import argparse
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stepprobe.cli._console import show, shown_path, tell
 from stepprobe.cli._parser import positive, warmup
-
-if TYPE_CHECKING:
-    from stepprobe.session import Result
+from stepprobe.cli._watched import end_as
 
 SUMMARY = "run a training script unchanged and say where each step's time went"
 TAKES_COMMAND = True
@@ -38,7 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: There is no command, or it cannot be started.
     """
     from stepprobe import session
-    from stepprobe.launch.script import mirror_exit
 
     result = session.run(
         arguments.command_line,
@@ -48,23 +41,4 @@ def run(arguments: argparse.Namespace) -> int:
         leave_out=[name for name in ("trace", "masks") if getattr(arguments, f"no_{name}")],
         output_to_stderr=arguments.json,
     )
-    try:
-        wanted = _tell(result, as_json=arguments.json)
-    except OSError:  # nobody reads the report, or its disk is full; how the script ended still counts
-        wanted = 0
-    return mirror_exit(result.status) or wanted
-
-
-def _tell(result: "Result", *, as_json: bool) -> int:
-    try:
-        wanted = show(result.report, as_json=as_json, stream=sys.stderr)
-    except OSError:
-        raise
-    except Exception as error:  # a defect of a renderer must not cost the script's exit code
-        tell(f"the report could not be drawn: {type(error).__name__}: {error}; please report this")
-        wanted = 1
-    for problem in result.problems:
-        tell(problem)
-    page = result.folder / "report.html"
-    tell(f"kept; open {shown_path(page)}" if os.path.isfile(page) else f"kept in {shown_path(result.folder)}")
-    return wanted
+    return end_as(result, as_json=arguments.json)

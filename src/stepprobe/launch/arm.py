@@ -31,11 +31,17 @@ def arm(folder: str) -> Observer:
     limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), warmup)
     observer = Observer(folder, limit)
     observer.tell = lambda stage: tell(folder, stage)
+    if asked := os.environ.get("STEPPROBE_PROFILE", ""):
+        from stepprobe.instruments.experiments import arming
+
+        arming.arm(observer, folder, asked)
     sampler = Sampler(observer)
     observer.on_begin.append(sampler.start)
     observer.on_begin.append(lambda: _collect(observer))
     os.register_at_fork(after_in_child=observer.go_inert)
     os.register_at_fork(after_in_child=sampler.forget)
+    if observer.take_over is not None:
+        os.register_at_fork(after_in_child=observer.take_over.forked)
     atexit.register(_end, observer, sampler)
     actions = adapters.actions()
     if os.environ.get("STEPPROBE_TRACE", "") != "off":
@@ -82,6 +88,8 @@ def _after(observer: Observer, name: str, action: adapters.Action) -> Any:
 
 def _end(observer: Observer, sampler: Sampler) -> None:
     sampler.stop()
+    if observer.take_over is not None:
+        observer.take_over.script_ends()
     observer.close()
 
 

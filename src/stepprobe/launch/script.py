@@ -39,7 +39,14 @@ _LOOK_AGAIN_S = 0.05
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these two for itself; a shell's child does not
 
 
-def plan(argv: Sequence[str], *, steps: int | None, warmup: str, trace: bool = True) -> Evidence:
+def plan(
+    argv: Sequence[str],
+    *,
+    steps: int | None,
+    warmup: str,
+    trace: bool = True,
+    experiments: Mapping[str, str] | None = None,
+) -> Evidence:
     """Return what is known of a run before it begins: evidence without files.
 
     Args:
@@ -47,15 +54,21 @@ def plan(argv: Sequence[str], *, steps: int | None, warmup: str, trace: bool = T
         steps: Measured steps after which the job ends; None observes to its end.
         warmup: Steps to leave out, a number or ``auto``.
         trace: Take a trace of a few steps.
+        experiments: Options of the experiments that follow the measured steps; None makes none.
     """
     return Evidence(
-        probe="ledger",
-        command="run",
+        probe="ledger" if experiments is None else "profile",
+        command="run" if experiments is None else "profile",
         subject=shlex.join(argv),
         environment=environment(),
         files={},
         status="interrupted",
-        options={"steps": "" if steps is None else str(steps), "warmup": warmup, "trace": "on" if trace else "off"},
+        options={
+            "steps": "" if steps is None else str(steps),
+            "warmup": warmup,
+            "trace": "on" if trace else "off",
+            **(experiments or {}),
+        },
     )
 
 
@@ -93,7 +106,7 @@ class Script:
             return os.posix_spawn(
                 program,
                 self.argv,
-                _child_environment(self.folder, self.planned.options),
+                _child_environment(self.folder, self.planned),
                 file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)] if self.output_to_stderr else [],
                 setsigmask=mask,
                 setsigdef=_RESET,
@@ -105,16 +118,32 @@ class Script:
             ) from error
 
 
-def _child_environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
+def _child_environment(folder: Path, planned: Evidence) -> dict[str, str]:
     inherited = os.environ.get("PYTHONPATH")
+    options, profiles = planned.options, planned.probe == "profile"
     return {
         **os.environ,
         "PYTHONPATH": f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT),
         "STEPPROBE_RUN": str(folder),
-        "STEPPROBE_STEPS": options["steps"],
+        # the job of a profile ends behind its experiments, not behind its steps
+        "STEPPROBE_STEPS": "" if profiles else options["steps"],
         "STEPPROBE_WARMUP": options["warmup"],
         "STEPPROBE_TRACE": options.get("trace", "on"),
+        "STEPPROBE_PROFILE": _experiments(options) if profiles else "",
     }
+
+
+def _experiments(options: Mapping[str, str]) -> str:
+    """Return what the process of the training is told of the experiments, as JSON."""
+    asked = {
+        "steps": int(options["steps"]),
+        "warmup": max(1, min(10, int(options["steps"]) // 4)),
+        "harness": options["harness"],
+        "keep_training": options["keep_training"] == "yes",
+        "anyway": options["anyway"] == "yes",
+        "seconds": float(options["seconds"]),
+    }
+    return msgspec.json.encode(asked).decode()
 
 
 def _wait(child: int) -> str:

@@ -121,6 +121,10 @@ def _seen(evidence: Evidence, answers: Answers, job: Job | None) -> Seen:
     )
 
 
+NO_EXPERIMENTS = "no experiments: "
+"""What the process of the training notes where it did not begin them, before the reason."""
+
+
 def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     """Ask every part, and the steps that were observed beside the experiments."""
     figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
@@ -191,11 +195,14 @@ def _nothing(evidence: Evidence, job: Job | None, controls: tuple[Control, ...],
     """Return the report of a run without experiments: the ledger of its steps, if there were any."""
     figures, missing = run_figures(job.main, job.ranks) if job else ({}, [])
     steps = f"; {job.main.count} steps were observed" if job else ", and no optimizer step was seen"
+    told = [text for one in (job.ranks if job else ()) for text in one.records.notes]
+    said = [text.removeprefix(NO_EXPERIMENTS) for text in told if text.startswith(NO_EXPERIMENTS)]
+    why = said[0] if said else f"no experiment was begun (the script: {evidence.status})"
     return Report(
         command=evidence.command,
         verdict="not measured",
         title=evidence.subject,
-        headline=f"not measured: no experiment was begun (the script: {evidence.status}){steps}",
+        headline=f"not measured: {why}{steps}",
         figures=figures,
         ledger=ledger_rows(job.main) if job else (),
         findings=find(job.main, job.ranks) if job else (),

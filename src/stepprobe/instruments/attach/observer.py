@@ -56,6 +56,9 @@ class Observer:
         """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
         self.on_finish: list[Callable[[str], None]] = []
         """Called when the training ends (``train_end``), or the script (``exit``)."""
+        self.on_root: list[Callable[[Any], None]] = []
+        """Called with each root module before it gets its hooks."""
+        self.take_over: Any = None  # takes the script's step over for experiments; None where there are none
         self.aside = ""
         """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
         self.running = False
@@ -75,8 +78,7 @@ class Observer:
         self.optimizers = self.optimizer_steps = 0
         self._limit = limit
         self._index = self._asides = self._own_ns = self._optimizer_depth = 0
-        self._stepped = self._fetched = False
-        self._evaluating = self._trains_in_eval = self._suspended = False
+        self._stepped = self._fetched = self._evaluating = self._trains_in_eval = self._suspended = False
 
     # -- what the hooks tell ------------------------------------------------------------------------------------
 
@@ -162,6 +164,10 @@ class Observer:
             if self.clock.backwards:
                 self.note(f"the clock went backwards {self.clock.backwards} times; it was held still")
             self.journal.close()
+
+    def end_after(self, limit: Limit) -> None:
+        """End the job at the end of the step in which so many steps have been observed."""
+        self._limit = limit
 
     def go_inert(self) -> None:
         """This process is a fork: observe nothing, write nothing."""
