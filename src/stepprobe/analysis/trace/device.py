@@ -8,43 +8,15 @@ import msgspec
 from stepprobe.analysis.trace.causes import Host, queued
 from stepprobe.analysis.trace.cover import Cover, empty, union
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, Join
+from stepprobe.analysis.trace.ledgers import DeviceSteps, booked
 from stepprobe.analysis.trace.processes import by_number
 from stepprobe.analysis.trace.steps import OUTSIDE, Steps
 from stepprobe.analysis.trace.validity import is_copy
-from stepprobe.errors import LedgerError
-from stepprobe.model.device import BUSY, DEVICE_ACCOUNTS
+from stepprobe.model.device import BUSY
 from stepprobe.model.trace import Columns
 
 if TYPE_CHECKING:
     from stepprobe.model.trace import Ints, Mask
-
-
-class DeviceStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step on one device, in ns.
-
-    Raises:
-        LedgerError: Its accounts do not sum to its wall time.
-    """
-
-    step: str
-    device: str
-    wall_ns: int
-    accounts_ns: dict[str, int]
-    launched_ns: int
-    """Union of the rows that this step launched, whenever they ran."""
-    communication_ns: int
-    """Union of communication in the step."""
-    hidden_ns: int
-    """Part of it that compute runs beside."""
-    head_ns: int
-    """From the step's start to the first row in it."""
-    tail_ns: int
-    """From the last row that the step launched to the step's end; negative: the device ran on after it."""
-
-    def __post_init__(self) -> None:
-        wrong = self.wall_ns - sum(self.accounts_ns.values())
-        if wrong or min(self.accounts_ns.values(), default=0) < 0:
-            raise LedgerError(f"{self.step} on device {self.device} does not close: {wrong} ns of {self.wall_ns} ns")
 
 
 class DeviceRows(msgspec.Struct, frozen=True):
@@ -108,39 +80,25 @@ def layers(rows: DeviceRows, host: Host) -> list[tuple[str, Cover]]:
     return [*covers, ("idle.queued", queued(rows.starts, rows.launches, busy)), *host.states()]
 
 
-def ledgers(rows: DeviceRows, steps: Steps, host: Host) -> list[DeviceStep]:
-    """Return the ledger of each step on one device."""
+def ledger(rows: DeviceRows, steps: Steps, host: Host) -> DeviceSteps:
+    """Return the ledger of every step on one device."""
+    import numpy as np
+
     starts, ends = steps.starts, steps.ends
     held = layers(rows, host)
-    accounts, reached = {}, empty()
+    found: dict[str, Ints] = {"wall": ends - starts}
+    rest, reached = found["wall"], empty()
     for account, cover in held:
-        wider = reached | cover
-        accounts[account] = wider.within(starts, ends) - reached.within(starts, ends)
-        reached = wider
-    accounts["idle.python"] = ends - starts - reached.within(starts, ends)
-    communicated = held[1][1].within(starts, ends)
-    hidden = communicated - accounts["communication"]
-    head = _head(union(cover for _, cover in held[: len(BUSY)]), starts, ends)
-    launched, last = (column.tolist() for column in _launched(rows, len(starts)))
-    begins, reaches = starts.tolist(), ends.tolist()
-    booked = list(zip(*(accounts[account].tolist() for account in DEVICE_ACCOUNTS), strict=True))
-    talked, beside, before = communicated.tolist(), hidden.tolist(), head.tolist()
-    found = []
-    for step in range(len(starts)):
-        found.append(
-            DeviceStep(
-                step=steps.names[step],
-                device=rows.name,
-                wall_ns=reaches[step] - begins[step],
-                accounts_ns=dict(zip(DEVICE_ACCOUNTS, booked[step], strict=True)),
-                launched_ns=launched[step],
-                communication_ns=talked[step],
-                hidden_ns=beside[step],
-                head_ns=before[step],
-                tail_ns=reaches[step] - (last[step] if launched[step] else begins[step]),
-            )
-        )
-    return found
+        reached = reached | cover
+        left = found["wall"] - reached.within(starts, ends)
+        found[account], rest = rest - left, left
+    found["idle.python"] = rest
+    found["communicated"] = held[1][1].within(starts, ends)
+    found["hidden"] = found["communicated"] - found["communication"]
+    found["head"] = _head(union(cover for _, cover in held[: len(BUSY)]), starts, ends)
+    found["launched"], last = _launched(rows, len(starts))
+    found["tail"] = ends - np.where(found["launched"] > 0, last, starts)
+    return booked(rows.name, found)
 
 
 def _head(busy: Cover, starts: "Ints", ends: "Ints") -> "Ints":

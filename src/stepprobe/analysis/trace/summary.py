@@ -12,11 +12,12 @@ import msgspec
 from stepprobe.analysis.trace import kernels as kernel_tables
 from stepprobe.analysis.trace.causes import observe_host
 from stepprobe.analysis.trace.cover import Cover
-from stepprobe.analysis.trace.device import DeviceRows, DeviceStep, devices, ledgers
+from stepprobe.analysis.trace.device import DeviceRows, devices, ledger
 from stepprobe.analysis.trace.families import communicate, families
 from stepprobe.analysis.trace.hosts import HostRow, host_rows
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, OUTCOMES, UNEXPLAINED, Join, join
 from stepprobe.analysis.trace.kernels import Group
+from stepprobe.analysis.trace.ledgers import DeviceSteps
 from stepprobe.analysis.trace.naive import Naive, naive_sums
 from stepprobe.analysis.trace.phases import PHASES, modules, phases
 from stepprobe.analysis.trace.processes import processes
@@ -61,8 +62,8 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The trace marks steps."""
     step_names: tuple[str, ...]
     step_walls_ns: tuple[int, ...]
-    steps: tuple[DeviceStep, ...]
-    """The device ledger: each step on each device."""
+    devices: tuple[DeviceSteps, ...]
+    """The device ledger: of each device every step."""
     window_ns: int
     """From the start of the first step to the end of the last."""
     outcomes: dict[str, tuple[int, int]]
@@ -132,7 +133,7 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
         marked=steps.marked,
         step_names=steps.names,
         step_walls_ns=tuple((steps.ends - steps.starts).tolist()),
-        steps=tuple(step for one in parts.devices for step in ledgers(one, steps, host)),
+        devices=tuple(ledger(one, steps, host) for one in parts.devices),
         window_ns=int(steps.ends[-1] - steps.starts[0]),
         outcomes=_outcomes(columns, joined),
         outside_steps=_outside(parts),
@@ -203,7 +204,7 @@ def _tables(parts: _Parts) -> dict[str, Any]:
     phase, node = phases(columns, joined, parts.rows)
     named = columns.name[joined.device]
     # what has no operation stands under why that is so
-    op = np.where(joined.op == NOTHING, len(names) + joined.outcome, columns.name[joined.op])
+    op = np.where(joined.op == NOTHING, joined.outcome.astype("<i4") + len(names), columns.name[joined.op])
     by_module = modules(columns, joined, parts.rows, phase, node)
     aside = _aside(parts, places)
 
