@@ -173,7 +173,7 @@ def test_traces_too_large_for_columns_leave_summaries(tmp_path, capsys, monkeypa
 
 
 def test_without_numpy_the_next_step_is_named(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("stepprobe.session.find_spec", lambda name: None)
+    monkeypatch.setattr("stepprobe.cli._packages.find_spec", lambda name: None)
     assert main(["trace", written(tmp_path, training())]) == 2
     assert "pip install numpy" in capsys.readouterr().err
 
