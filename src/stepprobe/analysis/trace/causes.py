@@ -76,4 +76,5 @@ def queued(starts: "Ints", launches: "Ints", busy: Cover) -> Cover:
 
 
 def _cover(columns: Columns, rows: "Mask") -> Cover:
-    return Cover(columns.start[rows], columns.start[rows] + columns.duration[rows])
+    starts = columns.start[rows]
+    return Cover(starts, starts + columns.duration[rows])

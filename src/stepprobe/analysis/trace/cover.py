@@ -17,7 +17,8 @@ class Cover:
         import numpy as np
 
         keep = ends > starts
-        starts, ends = starts[keep], ends[keep]
+        if not keep.all():
+            starts, ends = starts[keep], ends[keep]
         if len(starts) > 1:
             if (starts[1:] < starts[:-1]).any():
                 order = np.argsort(starts, kind="stable")
@@ -63,9 +64,18 @@ class Cover:
         """Return what lies between the first start and the last end and is not covered."""
         return Cover(self.ends[:-1], self.starts[1:])
 
+    def between(self, start: int, end: int) -> "Cover":
+        """Return the intervals of the union that reach into [start, end), whole."""
+        import numpy as np
+
+        first, last = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.starts, end, "left")
+        return Cover(self.starts[first:last], self.ends[first:last])
+
     def __or__(self, other: "Cover") -> "Cover":
         import numpy as np
 
+        if not len(self.starts) or not len(other.starts):
+            return other if len(other.starts) else self
         return Cover(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from stepprobe.model.trace import Ints, Mask
 
 
+STEPS_AT_ONCE = 1 << 14
+"""Steps that are booked at a time, so that unions of everything need not be held at once."""
+
+
 class DeviceRows(msgspec.Struct, frozen=True):
     """The rows of one device and their step; arrays run alike."""
 
@@ -55,7 +59,7 @@ def devices(columns: Columns, joined: Join, steps: Steps, communicates: "Mask") 
     numbers = {name: number for number, name in enumerate(sorted(set(label), key=by_number))}
     device_of = np.array([numbers[name] for name in label], "<i4")[columns.thread[joined.device]]
     launched = np.where(joined.launch == NOTHING, NOTHING, columns.start[joined.launch])
-    step = np.where(joined.launch == NOTHING, OUTSIDE, steps.at(launched))
+    step = np.where(joined.launch == NOTHING, OUTSIDE, steps.at(launched)).astype("<i4")
     carried = joined.outcome == CARRIED
     copies = is_copy(columns.kind[joined.device])
     kinds = {
@@ -85,20 +89,28 @@ def ledger(rows: DeviceRows, steps: Steps, host: Host) -> DeviceSteps:
     import numpy as np
 
     starts, ends = steps.starts, steps.ends
+    launched, last = _launched(rows, len(starts))
+    found = {"launched": launched, "tail": ends - np.where(launched > 0, last, starts)}
     held = layers(rows, host)
-    found: dict[str, Ints] = {"wall": ends - starts}
+    pieces = [slice(first, first + STEPS_AT_ONCE) for first in range(0, len(starts), STEPS_AT_ONCE)]
+    parts = [_booked(held, starts[piece], ends[piece]) for piece in pieces]
+    return booked(rows.name, found | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def _booked(held: list[tuple[str, Cover]], starts: "Ints", ends: "Ints") -> "dict[str, Ints]":
+    """Book the time of some steps: what an account holds is how much wider the union gets with it."""
+    near = [(account, cover.between(int(starts[0]), int(ends[-1]))) for account, cover in held]
+    found = {"wall": ends - starts}
     rest, reached = found["wall"], empty()
-    for account, cover in held:
+    for account, cover in near:
         reached = reached | cover
         left = found["wall"] - reached.within(starts, ends)
         found[account], rest = rest - left, left
     found["idle.python"] = rest
-    found["communicated"] = held[1][1].within(starts, ends)
+    found["communicated"] = near[1][1].within(starts, ends)
     found["hidden"] = found["communicated"] - found["communication"]
-    found["head"] = _head(union(cover for _, cover in held[: len(BUSY)]), starts, ends)
-    found["launched"], last = _launched(rows, len(starts))
-    found["tail"] = ends - np.where(found["launched"] > 0, last, starts)
-    return booked(rows.name, found)
+    found["head"] = _head(union(cover for _, cover in near[: len(BUSY)]), starts, ends)
+    return found
 
 
 def _head(busy: Cover, starts: "Ints", ends: "Ints") -> "Ints":

@@ -105,33 +105,23 @@ def nest(starts: "Ints", ends: "Ints", times: "Ints") -> "tuple[Ints, Ints]":
     """
     import numpy as np
 
-    moments = np.concatenate([starts, times])
+    moments, count = np.concatenate([starts, times]), len(starts)
     order = np.argsort(moments, kind="stable")
-    is_time = order >= len(starts)
-    since = moments[order] - is_time  # in integers, to run at a time is to end after the one before it
-    until = np.where(is_time, since, np.concatenate([ends, times])[order])
-    place = np.where(is_time, NOTHING, order)
-    found = np.empty(len(order), PLACE)
-    found[order] = _innermost(since, until, place)
-    return found[: len(starts)], found[len(starts) :]
-
-
-def _innermost(since: "Ints", until: "Ints", place: "Ints") -> "Ints":
-    """Return, for each moment, the place of the last one before it that ends after it; NOTHING where none does."""
-    import numpy as np
-
-    found = np.empty(len(since), PLACE)
+    found = np.full(len(order), NOTHING, PLACE)
     running, places = [1 << 63], [NOTHING]  # a stack whose bottom never ends
-    for first in range(0, len(since), _SLICE):
-        piece = slice(first, first + _SLICE)
+    for first in range(0, len(order) if count else 0, _SLICE):
+        piece = order[first : first + _SLICE]
+        # in integers, what runs at a time is what ends after the one before it
+        since = moments[piece] - (piece >= count)
+        until = ends[np.minimum(piece, count - 1)]
         held = []
-        for begin, end, mine in zip(since[piece].tolist(), until[piece].tolist(), place[piece].tolist(), strict=True):
+        for begin, end, place in zip(since.tolist(), until.tolist(), piece.tolist(), strict=True):
             while running[-1] <= begin:
                 running.pop()
                 places.pop()
             held.append(places[-1])
-            if mine != NOTHING:
+            if place < count:
                 running.append(end)
-                places.append(mine)
+                places.append(place)
         found[piece] = held
-    return found
+    return found[:count], found[count:]

@@ -72,7 +72,7 @@ def exclusive(rows: DeviceRows) -> "Ints":
             starts = starts.copy()
             starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
         bare = np.maximum(ends - starts, 0)
-        found[mine] = np.where(bare > 0, bare - before.within(starts, np.maximum(starts, ends)), 0)
+        found[mine] = bare - before.within(starts, starts + bare)
         before = before | rows.cover(account)
     return found
 

@@ -120,4 +120,5 @@ def _module_at(columns: Columns, calls: "Ints", threads: "Ints", times: "Ints") 
 def _cover(columns: Columns, rows: "Mask", wanted: Callable[[str], object]) -> Cover:
     """Return when a row with a wanted name ran."""
     mine = named(columns, rows, wanted)
-    return Cover(columns.start[mine], columns.start[mine] + columns.duration[mine])
+    starts = columns.start[mine]
+    return Cover(starts, starts + columns.duration[mine])

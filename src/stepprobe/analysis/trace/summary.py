@@ -126,14 +126,13 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
     joined = join(columns, rows, rows & is_device(columns.kind))
     communicates = communicate(columns, joined.device)
     parts = _Parts(columns, rows, joined, steps, tuple(devices(columns, joined, steps, communicates)), communicates)
-    host = observe_host(columns, rows)
     copies = int(is_copy(columns.kind[joined.device]).sum())
     return TraceSummary(
         **_identity(header, process),
         marked=steps.marked,
         step_names=steps.names,
         step_walls_ns=tuple((steps.ends - steps.starts).tolist()),
-        devices=tuple(ledger(one, steps, host) for one in parts.devices),
+        **_ledgers(parts),
         window_ns=int(steps.ends[-1] - steps.starts[0]),
         outcomes=_outcomes(columns, joined),
         outside_steps=_outside(parts),
@@ -143,8 +142,6 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
         collective_rows=int(communicates.sum()),
         streams=len(np.unique(columns.thread[joined.device])),
         busy_ns=sum(Cover(one.starts, one.ends).total for one in parts.devices),
-        data_ns=int(host.data.within(steps.starts, steps.ends).sum()),
-        data_rows=host.data_rows,
         naive=naive_sums(columns, joined, rows),
         **_tables(parts),
         host=host_rows(columns, joined),
@@ -152,6 +149,16 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
         losses=losses,
         notes=steps.notes,
     )
+
+
+def _ledgers(parts: _Parts) -> dict[str, Any]:
+    """Return what depends on the host's states; they are the largest of what is derived, and gone afterwards."""
+    host, steps = observe_host(parts.columns, parts.rows), parts.steps
+    return {
+        "devices": tuple(ledger(one, steps, host) for one in parts.devices),
+        "data_ns": int(host.data.within(steps.starts, steps.ends).sum()),
+        "data_rows": host.data_rows,
+    }
 
 
 def _identity(header: TraceHeader, process: str) -> dict[str, Any]:
