@@ -20,11 +20,7 @@ def finished(gatherer: Gatherer, about: Sequence[About], losses: Sequence[Loss],
 
     names, name_of = _in_order([_text(name) for name in gatherer.names])
     threads, thread_of = _in_order([(_text(process), _text(thread)) for process, thread in gatherer.threads])
-    columns: dict[str, Ints] = {}
-    for column, kind in ARRAYS.items():
-        parts = gatherer.parts.pop(column)
-        columns[column] = np.concatenate(parts) if parts else np.empty(0, kind)
-        parts.clear()
+    columns = {column: gatherer.columns.pop(column).values() for column in ARRAYS}
     columns["name"] = name_of[columns["name"]]
     columns["thread"] = narrowed("thread", thread_of)[columns["thread"]]
     origin = int(columns["start"].min()) if len(columns["start"]) else 0

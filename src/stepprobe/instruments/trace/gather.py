@@ -38,12 +38,35 @@ class TooCoarse(Exception):
     """Doubles cannot hold these time stamps: decode the chunk again with decimals."""
 
 
+class _Column:
+    """A column that grows in one piece, as wide as its values need."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._type, self._content = name, ARRAYS[name], bytearray()
+
+    def extend(self, values: "Ints") -> None:
+        """Append values."""
+        import numpy as np
+
+        wider = np.promote_types(self._type, narrowed(self._name, values).dtype).str
+        if wider != self._type:
+            self._content = bytearray(self.values().astype(wider).tobytes())
+            self._type = wider
+        self._content += values.astype(wider, copy=False).tobytes()
+
+    def values(self) -> "Ints":
+        """Return all of it; it cannot grow while somebody holds this."""
+        import numpy as np
+
+        return np.frombuffer(self._content, self._type)
+
+
 class Gatherer:
-    """Columns that grow. ``parts`` holds, for each column, one array for each chunk."""
+    """Columns that grow, chunk by chunk."""
 
     def __init__(self) -> None:
         self.names, self.threads, self._kinds = _Interned(), _Interned(), _Kinds()
-        self.parts: dict[str, list[Ints]] = {name: [] for name in ARRAYS}
+        self.columns = {name: _Column(name) for name in ARRAYS}
         self.skipped: Counter[str] = Counter()
         self.events = self.untimed = 0
         self.scale: int | None = None
@@ -100,7 +123,7 @@ class Gatherer:
         usable = timed & lasting
         self.untimed += int((~usable).sum())
         for name, column in columns.items():
-            self.parts[name].append(narrowed(name, column if usable.all() else column[usable]))
+            self.columns[name].extend(column if usable.all() else column[usable])
 
     def _settle_unit(self, starts: list[Any]) -> None:
         if self.scale is None:
