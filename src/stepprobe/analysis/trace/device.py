@@ -8,7 +8,7 @@ import msgspec
 from stepprobe.analysis.trace.causes import Host, queued
 from stepprobe.analysis.trace.cover import Cover, empty, union
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, Join
-from stepprobe.analysis.trace.ledgers import DeviceSteps, booked
+from stepprobe.analysis.trace.ledgers import DeviceSteps, booked, together
 from stepprobe.analysis.trace.processes import by_number
 from stepprobe.analysis.trace.steps import OUTSIDE, Steps
 from stepprobe.analysis.trace.validity import is_copy
@@ -86,15 +86,20 @@ def layers(rows: DeviceRows, host: Host) -> list[tuple[str, Cover]]:
 
 def ledger(rows: DeviceRows, steps: Steps, host: Host) -> DeviceSteps:
     """Return the ledger of every step on one device."""
+    return together(_pieces(rows, steps, host), rows.name)
+
+
+def _pieces(rows: DeviceRows, steps: Steps, host: Host) -> Iterator[DeviceSteps]:
+    """Yield the ledger of some steps after the other."""
     import numpy as np
 
-    starts, ends = steps.starts, steps.ends
-    launched, last = _launched(rows, len(starts))
-    found = {"launched": launched, "tail": ends - np.where(launched > 0, last, starts)}
+    launched, last = _launched(rows, len(steps.starts))
+    tail = steps.ends - np.where(launched > 0, last, steps.starts)
     held = layers(rows, host)
-    pieces = [slice(first, first + STEPS_AT_ONCE) for first in range(0, len(starts), STEPS_AT_ONCE)]
-    parts = [_booked(held, starts[piece], ends[piece]) for piece in pieces]
-    return booked(rows.name, found | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    for first in range(0, len(steps.starts), STEPS_AT_ONCE):
+        piece = slice(first, first + STEPS_AT_ONCE)
+        found = _booked(held, steps.starts[piece], steps.ends[piece])
+        yield booked(rows.name, {"launched": launched[piece], "tail": tail[piece], **found})
 
 
 def _booked(held: list[tuple[str, Cover]], starts: "Ints", ends: "Ints") -> "dict[str, Ints]":

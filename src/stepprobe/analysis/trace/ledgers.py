@@ -102,8 +102,8 @@ def booked(device: str, columns: "Mapping[str, Ints]") -> DeviceSteps:
     return DeviceSteps(device=device, columns=kept)
 
 
-def together(ledgers: Iterable[DeviceSteps]) -> DeviceSteps:
+def together(ledgers: Iterable[DeviceSteps], device: str = "") -> DeviceSteps:
     """Return the steps of several ledgers as one."""
     found = list(ledgers)
     names = (*QUANTITIES, *DEVICE_ACCOUNTS)
-    return DeviceSteps(device="", columns={name: b"".join(one.columns[name] for one in found) for name in names})
+    return DeviceSteps(device=device, columns={name: b"".join(one.columns[name] for one in found) for name in names})
