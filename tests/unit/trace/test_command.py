@@ -180,6 +180,7 @@ def test_without_numpy_the_next_step_is_named(tmp_path, capsys, monkeypatch):
 
 def test_two_runs_of_trace_are_not_compared_as_trainings(tmp_path, capsys):
     assert main(["trace", written(tmp_path, training())]) == 0
-    (folder,) = (tmp_path / "stepprobe-runs").iterdir()
-    assert main(["compare", str(folder), str(folder)]) == 2
+    assert main(["trace", written(tmp_path, training(4))]) == 0
+    folders = sorted((tmp_path / "stepprobe-runs").iterdir())
+    assert main(["compare", *map(str, folders)]) == 2
     assert "stepprobe run" in capsys.readouterr().err

@@ -3,13 +3,13 @@
 from itertools import pairwise
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepprobe.analysis.trace.cover import Cover
-from stepprobe.analysis.trace.summary import summarise
+from stepprobe.analysis.trace import device
+from stepprobe.analysis.trace.report import read_summaries
+from stepprobe.analysis.trace.summary import encode_summaries, summarise
 from stepprobe.analysis.trace.track import segments
 from stepprobe.errors import LedgerError
 from stepprobe.instruments.trace.reader import read_bytes
@@ -326,6 +326,33 @@ def test_a_ledger_that_does_not_close_is_refused(planted):
             msgspec.structs.replace(whole, columns=columns)
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_how_many_steps_are_booked_at_once_is_irrelevant(monkeypatch, at_once):
+    built = training(7, 3)
+    long = built.launch(1_100_000, 1_100_010)
+    built.kernel("gemm", 1_800_000, 4_300_000, long, 9, 1_100_000)  # across three steps
+    whole = agrees(built)
+    monkeypatch.setattr(device, "STEPS_AT_ONCE", at_once)
+    assert agrees(built).devices == whole.devices
+
+
+def test_many_streams_and_names():
+    built = Builder()
+    built.step(0, 0, 100_000)
+    for number in range(300):
+        built.op(f"op {number}", 10 * number, 10 * number + 9, tid=1000 + number)
+        call = built.launch(10 * number + 2, 10 * number + 4, tid=1000 + number)
+        built.kernel(f"gemm {number}", 300 * number + 50, 300 * number + 90 + number, call, 1 + number, 10 * number + 2)
+    found = agrees(built)
+    assert (found.streams, found.outcomes["linked to an operation"][0]) == (300, 300)
+    assert {one.label for one in found.by_op} == {f"op {number}" for number in range(300)}
+
+
+def test_a_summary_survives_its_file():
+    columns = read_bytes("a.json", training(5).text())
+    assert read_summaries({"a.summary.json": encode_summaries(columns)}) == summarise(columns)
+
+
 spans = st.tuples(st.integers(0, 3000), st.integers(0, 800)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
@@ -376,14 +403,3 @@ def test_any_trace_is_booked_as_the_oracle_books_it(built):
         assert sum(one.count for one in table) == found.kernels + found.copies
     assert sum(count for count, _ in found.outcomes.values()) == found.kernels + found.copies
     assert carried >= 0
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(spans, max_size=30), spans)
-def test_a_union_is_what_counting_instants_gives(intervals, window):
-    starts, ends = (np.array([pair[side] for pair in intervals], "<i8") for side in (0, 1))
-    cover = Cover(starts, ends)
-    instants = {time for start, end in intervals for time in range(start, end)}
-    assert cover.total == len(instants) <= sum(end - start for start, end in intervals)
-    low, high = (np.array([edge]) for edge in window)
-    assert cover.within(low, high)[0] == sum(window[0] <= time < window[1] for time in instants)

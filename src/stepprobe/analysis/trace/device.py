@@ -99,13 +99,13 @@ def _pieces(rows: DeviceRows, steps: Steps, host: Host) -> Iterator[DeviceSteps]
     for first in range(0, len(steps.starts), STEPS_AT_ONCE):
         piece = slice(first, first + STEPS_AT_ONCE)
         found = _booked(held, steps.starts[piece], steps.ends[piece])
-        yield booked(rows.name, {"launched": launched[piece], "tail": tail[piece], **found})
+        yield booked(rows.name, found | {"launched": launched[piece], "tail": tail[piece]})
 
 
 def _booked(held: list[tuple[str, Cover]], starts: "Ints", ends: "Ints") -> "dict[str, Ints]":
     """Book the time of some steps: what an account holds is how much wider the union gets with it."""
     near = [(account, cover.between(int(starts[0]), int(ends[-1]))) for account, cover in held]
-    found = {"wall": ends - starts}
+    found: dict[str, Ints] = {"wall": ends - starts}
     rest, reached = found["wall"], empty()
     for account, cover in near:
         reached = reached | cover
