@@ -39,7 +39,17 @@ def test_a_window_that_a_class_does_not_heed_is_a_leak_where_it_should_hide():
 def test_a_mask_that_is_learned_is_slow_and_not_wrong():
     told = report(config("doge"))
     assert (told.verdict, kinds(told)) == ("warn", {"mask.lost"})
-    assert holds(told, 12) == "yes"
+    assert holds(told, 12) == "NO"  # costs time: said, and no reason to fail
+    assert ", learned)" in told.findings[0].title
+
+
+def test_a_mask_that_is_learned_and_of_another_type_is_wrong():
+    kept = evidence(config("doge"))
+    whole = read_capture(kept.files[CAPTURE])
+    calls = tuple(msgspec.structs.replace(call, mask_dtype="float64") for call in whole.calls)
+    changed = write_capture(msgspec.structs.replace(whole, calls=calls))
+    odd = mask_answer(msgspec.structs.replace(kept, files={CAPTURE: changed}))
+    assert (odd.verdict, holds(odd, 12)) == ("fail", "NO")
 
 
 def test_a_class_that_says_it_looks_both_ways_may():
