@@ -63,11 +63,11 @@ def _say(limit_s: float) -> None:
     """Say why the report is not there yet."""
     with contextlib.suppress(OSError, ValueError):  # nobody reads it
         if sys.stderr is not None:
-            print(
+            sys.stderr.write(
                 "stepprobe: the job has ended; foretelling the attention masks of its first batches "
-                f"(at most {limit_s:g} s; stepprobe run --no-masks leaves this out)",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                f"(at most {limit_s:g} s; stepprobe run --no-masks leaves this out)\n"
+            )
+            sys.stderr.flush()
 
 
 def _environment() -> dict[str, str]:
