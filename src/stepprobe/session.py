@@ -67,6 +67,7 @@ def profile(
     out: Path,
     steps: int,
     experiments: Mapping[str, str],
+    trace: bool = True,
     output_to_stderr: bool = False,
 ) -> Result:
     """Run a command, make experiments on its own training step, and report on both.
@@ -77,12 +78,13 @@ def profile(
         steps: Steps that are observed before the experiments.
         experiments: ``harness`` (``module:factory`` or nothing), ``keep_training`` and ``anyway`` (``yes`` or
             ``no``) and ``seconds`` (what the experiments may take).
+        trace: Take a trace of a few steps before them.
         output_to_stderr: Send the script's standard output to standard error.
 
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
     """
-    planned = script.plan(argv, steps=steps, warmup="auto", experiments=experiments)
+    planned = script.plan(argv, steps=steps, warmup="auto", trace=trace, experiments=experiments)
     return _observe(argv, planned, out, foretells=True, output_to_stderr=output_to_stderr)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.profile.known import EXPECTED, known_experiments
 from stepprobe.analysis.profile.report import profile_report
+from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control
@@ -34,7 +35,7 @@ def derive(evidence: Evidence) -> Report:
         EvidenceError: The evidence is damaged.
     """
     known, expected = control()
-    return profile_report(evidence, _recovered(profile_report(known, ()).figures, expected))
+    return profile_report(evidence, _recovered(profile_report(known, ()).figures, expected), read_bytes)
 
 
 def _recovered(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:

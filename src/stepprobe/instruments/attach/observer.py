@@ -18,6 +18,10 @@ EVAL = INDEX["eval"]
 OPTIMIZER = INDEX["optimizer"]
 FORWARD = INDEX["forward"]
 FORWARD_OTHER = INDEX["forward.other"]
+HOOKS_OF_A_PART = 2
+PUT_ASIDE_NS = 500_000
+"""A hook that seems to take longer was interrupted: on a busy machine the kernel takes the processor away where the
+thread enters it next, which is often a hook's reading of the CPU time."""
 
 
 class Limit(NamedTuple):
@@ -46,8 +50,9 @@ class Observer:
         self.journal = Journal(folder, self.sites)
         self.facts = self.journal.facts
         self.counters: dict[str, int] = {}
-        self.parts = self.inside_ns = 0
-        """Calls of hooked parts of the model in this step, and what their hooks saw of their own cost."""
+        self.parts = self.inside_ns = self.put_aside = 0
+        """Calls of hooked parts of the model in this step, what their hooks saw of their own cost, and how many hooks
+        were put aside in between."""
         self.on_detail: list[Callable[[bool], None]] = []
         """Called with True before a step in detail, with False before one without."""
         self.on_begin: list[Callable[[], None]] = []
@@ -151,6 +156,13 @@ class Observer:
         """Keep a line about something that was skipped or went wrong in the instrument; each line once."""
         self.journal.note(text)
 
+    def hook_took(self, ns: int) -> None:
+        """Add what a hook of a part saw of its own cost, unless the thread was put aside while it ran."""
+        if ns < PUT_ASIDE_NS:
+            self.inside_ns += ns
+        else:
+            self.put_aside += 1
+
     def add_cost(self, ns: int) -> None:
         """Add to our own cost in this step."""
         self._own_ns += ns
@@ -223,7 +235,7 @@ class Observer:
     def _clean(self) -> None:
         """Nothing is counted yet in the step to come, and whether it is observed in detail is drawn."""
         self.counters = {}
-        self.parts = self.inside_ns = 0
+        self.parts = self.inside_ns = self.put_aside = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index) and not self.aside)
 
@@ -267,7 +279,7 @@ class Observer:
             if spent:
                 accounts[account] = (spent, max(0, spent - busy))
         if not self.aside:
-            self.budget.feel(self.parts, self.inside_ns)
+            self.budget.feel(self.parts - self.put_aside / HOOKS_OF_A_PART, self.inside_ns)
         cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
         cpu_ns = books.end_cpu - books.begin_cpu
         if not self.aside:
