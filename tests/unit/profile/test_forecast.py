@@ -51,6 +51,28 @@ def report(batches, terms=TERMS, *, noise=0.0, seed=0, more=lambda planted: None
     return profile.derive(evidence(planted.end(), *processes))
 
 
+def test_a_forecast_about_padding_is_as_far_off_as_the_fit_was_about_padding():
+    """Padding saves what the fit says, or a third less: the interval is then at least a third of the saving wide."""
+
+    def measured(factor):
+        def more(planted):
+            for block in range(9):
+                planted.measured("padded", block, 8, 512, real=8 * 200)
+                saved = compute_ms([512] * 8, TERMS) - compute_ms([200] * 8, TERMS)
+                unpadded = compute_ms([512] * 8, TERMS) - factor * saved
+                planted.measured("unpadded", block, 8, 200, unpadded)
+
+        found = report(batches_of(1), more=more).figures
+        step = found["forecast.padding_free"]
+        return step.value, (step.high - step.low) / 2, found["step.wall"].value - step.value
+
+    value, half, saved = measured(1.0)
+    same, wider, _ = measured(2 / 3)
+    assert value == same
+    assert wider > half
+    assert wider > 0.33 * saved
+
+
 def test_a_fixed_share_explains_ms_swift_10111():
     """Padding 29.65 % to 3.34 %: tokens say 1.374×, 1838 to 1978 tokens a second are 1.076×."""
     tokens, published = (1 - 0.0334) / (1 - 0.2965), 1978 / 1838

@@ -164,6 +164,8 @@ def _more_rows(gains: Gains, *_: object) -> str:
 
 
 def _fewer_syncs(gains: Gains, *_: object) -> str:
+    if gains.first.unmasked != gains.second.unmasked:  # models ask a mask on the host whether it hides anything
+        return ""
     return _counter(gains, "syncs")
 
 
