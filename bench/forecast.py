@@ -25,10 +25,10 @@ from typing import NamedTuple
 from forecast_cases import Case, cases
 
 JOB = Path(__file__).with_name("forecast_job.py")
-SECONDS = 15
+SECONDS = 40
 """Of the experiments."""
-TRIES = 3
-"""Of a pair whose profile refuses to fit its points, since the machine changed meanwhile."""
+TRIES = 2
+"""Of a pair whose profile refuses to fit its points, since the machine changed meanwhile, or runs out of seconds."""
 
 
 class Range(NamedTuple):
@@ -78,21 +78,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draw", type=int, nargs="+", required=True, help="numbers from which all sizes follow")
     parser.add_argument("--case", action="append", help="only this change")
+    parser.add_argument("--at-once", type=int, default=1, help="pairs that run beside each other (default: 1)")
     parser.add_argument("--out", type=Path, help="keep the run folders there")
     parser.add_argument("--write", type=Path, help="write the page of the documentation")
     arguments = parser.parse_args()
     begun, rows = time.monotonic(), []
     with tempfile.TemporaryDirectory() as scratch:
         out = (arguments.out or Path(scratch)).resolve()
-        for draw in arguments.draw:
-            for case in cases(draw):
-                if not arguments.case or case.forecast in arguments.case:
-                    rows.append(pair(draw, case, out))
-                    print(line_of(rows[-1]), flush=True)
-                    log = stepprobe("report", "--calibration", str(out), check=False).stdout
-                    text = page(rows, log.replace(str(out), "the runs"), arguments, time.monotonic() - begun)
-                    if arguments.write:
-                        arguments.write.write_text(text, encoding="utf-8")
+        chosen = [(draw, case) for draw in arguments.draw for case in cases(draw)]
+        chosen = [one for one in chosen if not arguments.case or one[1].forecast in arguments.case]
+        with ThreadPoolExecutor(arguments.at_once) as pool:
+            for row in pool.map(lambda one: pair(*one, out), chosen):
+                rows.append(row)
+                print(line_of(row), flush=True)
+        log = stepprobe("report", "--calibration", str(out), check=False).stdout.replace(str(out), "the runs")
+        if arguments.write:
+            arguments.write.write_text(page(rows, log, arguments, time.monotonic() - begun), encoding="utf-8")
     print(summary(rows))
     return 0
 
@@ -106,9 +107,10 @@ def pair(draw: int, case: Case, out: Path) -> Row:
             first = pool.submit(observe, before, (*case.both, *case.before), 2 * case.steps, out)
             second = pool.submit(observe, ("run",), (*case.both, *case.after), case.steps_after, out)
             profiled, ran = first.result(), second.result()
-        if profiled["verdict"] != "not measured" or len(refused) == TRIES - 1:
+        if f"forecast.{case.forecast}" in profiled["figures"] or len(refused) == TRIES - 1:
             break
-        refused.append(profiled["headline"].partition(";")[0])
+        fit = profiled["verdict"] == "not measured"
+        refused.append(profiled["headline"].partition(";")[0] if fit else "not asked in the seconds that there were")
         print(f"{draw} {case.name}: {refused[-1]}; once more", flush=True)
     row = row_of(draw, case, json.loads(stepprobe("compare", profiled["run"], ran["run"], "--json").stdout))
     return row._replace(aside="; ".join([*refused, *filter(None, [row.aside])]))
@@ -189,7 +191,9 @@ def line_of(row: Row) -> str:
 
 
 def word(row: Row) -> str:
-    """Inside or not."""
+    """Inside or not; or nothing was forecast."""
+    if math.isnan(row.predicted.value):
+        return "not forecast"
     return "inside" if row.inside else "outside"
 
 
@@ -199,13 +203,13 @@ def summary(rows: list[Row]) -> str:
     whole = [name for name, own in by_case.items() if all(row.inside for row in own)]
     decided = [row for row in rows if row.decided]
     held = sum(row.verdict == "held" for row in decided)
-    misses = "; ".join(f"{row.case} (draw {row.draw})" for row in rows if not row.inside)
+    misses = "; ".join(f"{row.case} (draw {row.draw}, {word(row)})" for row in rows if not row.inside)
     widths = sorted(row.predicted.width for row in rows if not math.isnan(row.predicted.value))
     middle = f"{widths[len(widths) // 2]:.0%}" if widths else "none"
     return (
         f"The measured gain lies inside the predicted interval in {sum(row.inside for row in rows)} of {len(rows)} "
         f"pairs, in all pairs of {len(whole)} of {len(by_case)} changes"
-        f"{f'; outside: {misses}' if misses else ''}. {held} of the {len(decided)} pairs that are decided held. The "
+        f"{f'; not so: {misses}' if misses else ''}. {held} of the {len(decided)} pairs that are decided held. The "
         f"predicted interval is {middle} of its value wide at the median, and {sum(row.ceiling for row in rows)} of "
         "the forecasts are ceilings."
     )
@@ -214,14 +218,15 @@ def summary(rows: list[Row]) -> str:
 def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: float) -> str:
     """The page of the documentation."""
     cells = [
-        f"| {row.case} | {row.draw} | {row.step_ms:.1f} | {span(row.predicted)} | {row.predicted.width:.0%} "
+        f"| {row.case} | {row.draw} | {row.step_ms:.1f} | {span(row.predicted)} | {percent(row.predicted.width)} "
         f"| {span(row.measured)} | {'yes' if row.inside else '**no**'} "
         f"| {row.verdict if row.decided else 'undecided'} |"
         for row in rows
     ]
     asides = [f"- {row.case}, draw {row.draw}: {row.aside}." for row in rows if row.aside]
     loads = [row.load for row in rows]
-    command = f"python bench/forecast.py --draw {' '.join(map(str, arguments.draw))} --write {arguments.write}"
+    command = f"python bench/forecast.py --draw {' '.join(map(str, arguments.draw))}"
+    command += f"{f' --at-once {arguments.at_once}' if arguments.at_once != 1 else ''} --write {arguments.write}"
     return "\n".join(
         [
             "# What was predicted, and what came",
@@ -233,7 +238,7 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
             "`stepprobe profile`, whose `forecast.<remedy>` is the prediction: it had seen nothing of the one after. "
             "The outcome is that of `stepprobe compare BEFORE AFTER`. All sizes, lengths and seeds follow from the "
             "number of the draw (`bench/forecast_cases.py`); these draws were first run after the last change of a "
-            "rule, and every pair of them that was run is shown.",
+            "rule, and every pair of them is shown.",
             "",
             "| change | draw | step, ms | would save, ms | width | saved, ms | inside | verdict |",
             "|---|---:|---:|---:|---:|---:|---|---|",
@@ -263,8 +268,15 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
     )
 
 
+def percent(share: float) -> str:
+    """``12%``."""
+    return "–" if math.isnan(share) else f"{share:.0%}"
+
+
 def span(one: Range) -> str:
     """``12.3 (10 to 14)``."""
+    if math.isnan(one.value):
+        return "–"
     return f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})"
 
 
