@@ -176,7 +176,7 @@ def page(runs: list[Run], arguments: argparse.Namespace) -> str:
         for number, run in enumerate(runs, 1)
         if (one := run.heldout)
     ]
-    rows += [f"| {number} | {run.why} | | | | | |" for number, run in enumerate(runs, 1) if not run.heldout]
+    refused = [f"Run {number} gave no fit: {run.why}." for number, run in enumerate(runs, 1) if not run.heldout]
     return "\n".join(
         [
             "# How far the fit is off where it did not look",
@@ -191,6 +191,7 @@ def page(runs: list[Run], arguments: argparse.Namespace) -> str:
             "|---:|---|---:|---:|---:|---|---:|",
             *rows,
             "",
+            *refused,
             *verdict(runs),
             "",
             "The interval contains the held-out point by construction: its error widens every interval of the fit. The "

@@ -59,7 +59,7 @@ def failing():
 
 def lines(job):
     """Return what a finished job printed about its losses, on either stream, in order."""
-    return re.findall(r"(?:step \d+ loss|calls|tokens) .*", job.stdout + job.stderr)
+    return re.findall(r"(?:step \d+ loss|calls) -?[\d.]+.*|tokens \S+ flos.*", job.stdout + job.stderr)
 
 
 def experiments(folder):
@@ -129,9 +129,19 @@ def test_the_scripts_own_step_is_driven(profiled, kind, source):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_steps_of_the_experiments_are_set_aside(profiled, kind):
     steps = process(profiled(kind, options=("--keep-training",)).folder).steps
-    aside = [step.index for step in steps if step.aside]
-    assert aside == [5, 6]
-    assert all(step.aside in ("", "experiments") for step in steps)
+    traced = [step.index for step in steps if step.aside == "profiler"]
+    assert traced == list(range(5, 5 + len(traced)))
+    assert 2 <= len(traced) <= 4  # one to warm the profiler up, and one to three
+    assert [step.index for step in steps if step.aside == "experiments"] == [traced[-1] + 1, traced[-1] + 2]
+
+
+def test_without_a_trace_the_experiments_follow_the_steps_at_once(profiled):
+    observed = profiled("plain", options=("--keep-training", "--no-trace"))
+    assert {step.index: step.aside for step in process(observed.folder).steps if step.aside} == {
+        5: "experiments",
+        6: "experiments",
+    }
+    assert not list(observed.folder.glob("trace-*"))
 
 
 def test_gradient_accumulation_is_counted(profiled, stepping):
@@ -144,7 +154,8 @@ def test_gradient_accumulation_is_counted(profiled, stepping):
 def test_the_job_ends_behind_the_experiments(profiled):
     observed = profiled("plain", "--steps", "4000")
     assert observed.returncode in (0, 3)
-    assert len(lines(observed)) == 7
+    assert len(list(observed.folder.glob("trace-*.columns"))) == 1
+    assert len(lines(observed)) <= 11
     assert "ended the script after 4 steps, as asked" in observed.stderr
     verified = subprocess.run([sys.executable, "-m", "stepprobe", "verify", str(observed.folder)], capture_output=True)
     assert verified.returncode == 0, verified.stderr
@@ -167,7 +178,7 @@ def test_what_cannot_be_driven_is_refused_and_costs_nothing(stepping, profiled, 
 
 def test_a_script_that_is_too_short_is_told_how_many_steps(profiled):
     observed = profiled("plain", "--steps", "5")
-    assert any("ended before them; they need 7" in note for note in process(observed.folder).notes)
+    assert any("ended before them; they need 11" in note for note in process(observed.folder).notes)
 
 
 def test_a_counter_of_the_script_that_changed_is_told(profiled):

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time", type=seconds, default=120.0, metavar="S", help="seconds the experiments may take (default: 120)"
     )
+    parser.add_argument("--no-trace", action="store_true", help="take no torch.profiler trace of a few steps")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the script's output goes to stderr")
 
@@ -44,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.command_line,
         out=arguments.out,
         steps=arguments.steps,
+        trace=not arguments.no_trace,
         experiments={
             "harness": arguments.harness or "",
             "keep_training": "yes" if arguments.keep_training else "no",

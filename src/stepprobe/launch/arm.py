@@ -31,28 +31,39 @@ def arm(folder: str) -> Observer:
     limit = _limit(os.environ.get("STEPPROBE_STEPS", ""), warmup)
     observer = Observer(folder, limit)
     observer.tell = lambda stage: tell(folder, stage)
+    window = _window(observer, folder, limit, warmup)
     if asked := os.environ.get("STEPPROBE_PROFILE", ""):
         from stepprobe.instruments.experiments import arming
 
-        arming.arm(observer, folder, asked)
+        arming.arm(observer, folder, asked, window)
     sampler = Sampler(observer)
-    observer.on_begin.append(sampler.start)
-    observer.on_begin.append(lambda: _collect(observer))
+    observer.on.begin.append(sampler.start)
+    observer.on.begin.append(lambda: _collect(observer))
     os.register_at_fork(after_in_child=observer.go_inert)
     os.register_at_fork(after_in_child=sampler.forget)
     if observer.take_over is not None:
         os.register_at_fork(after_in_child=observer.take_over.forked)
     atexit.register(_end, observer, sampler)
     actions = adapters.actions()
-    if os.environ.get("STEPPROBE_TRACE", "") != "off":
-        window = Window(observer, folder, first_step(limit, warmup), ends=limit is not None)
-        observer.on_boundary.append(window.boundary)
-        observer.on_finish.append(window.finish)
-        os.register_at_fork(after_in_child=window.forget)
+    if window is not None:
         actions["torch.autograd.profiler"] = lambda _, profiler: window.watch(profiler)
     AfterImport({name: _after(observer, name, action) for name, action in actions.items()}).install()
     observer.tell("python")
     return observer
+
+
+def _window(observer: Observer, folder: str, limit: "Limit | None", warmup: str) -> "Window | None":
+    """Let a few steps be traced; in a profile, those between the steps that are observed and the experiments."""
+    if os.environ.get("STEPPROBE_TRACE", "") == "off":
+        return None
+    if asked := os.environ.get("STEPPROBE_PROFILE", ""):
+        settings = json.loads(asked)
+        limit = Limit(settings["steps"], settings["warmup"])
+    window = Window(observer, folder, first_step(limit, warmup), ends=limit is not None)
+    observer.on.boundary.append(window.boundary)
+    observer.on.finish.append(window.finish)
+    os.register_at_fork(after_in_child=window.forget)
+    return window
 
 
 def tell(folder: str, event: str) -> None:

@@ -1,10 +1,9 @@
 """Where did each step's time go? From the records of training processes to the report of ``stepprobe run``."""
 
-import math
 from collections.abc import Mapping
-from importlib.util import find_spec
 
-from stepprobe.analysis.attention.in_run import run_masks
+from stepprobe.analysis.beside import beside
+from stepprobe.analysis.controls import recover
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
 from stepprobe.analysis.job import Job, read_job
@@ -12,8 +11,7 @@ from stepprobe.analysis.known_run import EXPECTED, TOLERANCE, known_run
 from stepprobe.analysis.reservations import run_notes, unsteady
 from stepprobe.analysis.settings import settings
 from stepprobe.analysis.tables import run_charts, run_tables
-from stepprobe.analysis.trace.window import Window, is_window, window
-from stepprobe.errors import UsageError
+from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.evidence import Evidence
@@ -22,9 +20,6 @@ from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report
 
 SUMMARY = "where each step's time goes, what to change, and what that should gain"
-
-EXACT = 1e-9
-"""Relative error that floating point may add to a known answer."""
 
 
 def measure(subject: Subject) -> Evidence:
@@ -45,64 +40,30 @@ def derive(evidence: Evidence) -> Report:
         UsageError: An option of the run makes no sense.
     """
     known, expected = control()
-    controls = recover(_figures(read_job(known)), expected)
+    controls = recover(_figures(read_job(known)), expected, tolerances=TOLERANCE)
     job = read_job(evidence)
     if not job.ranks:
         return _nothing_measured(evidence, job, controls)
     figures, missing = run_figures(job.main, job.ranks)
-    masks = run_masks(evidence.files, job.main)
-    findings = find(job.main, job.ranks, wrong=masks.wrong, more=masks.slow)
+    other = beside(evidence.files, job, read_bytes)
+    findings = find(job.main, job.ranks, wrong=other.wrong, more=other.slow)
     broken = not all(one.ok for one in controls)
-    reason = "; ".join(filter(None, (masks.reason, _reason(evidence, job))))
-    traced, recovered = _traced(evidence, job)
+    reason = "; ".join(filter(None, (other.reason, _reason(evidence, job))))
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else "warn" if reason else "ok",
         reason="" if broken else reason,
         title=evidence.subject,
         headline=_broken_headline(controls) if broken else _headline(figures, job.main.unmasked),
-        figures={**figures, **masks.figures, **traced.figures},
+        figures={**figures, **other.figures},
         ledger=ledger_rows(job.main),
         findings=findings,
-        controls=(*controls, *recovered),
-        tables=(*traced.ledger, *run_tables(job.main, job.ranks), *masks.tables, *traced.tables),
-        charts=(*run_charts(job.main), *traced.charts),
-        notes=(*run_notes(job, evidence.status), *missing, *masks.notes, *traced.notes),
+        controls=(*controls, *other.controls),
+        tables=(*other.ledger, *run_tables(job.main, job.ranks), *other.tables),
+        charts=(*run_charts(job.main), *other.charts),
+        notes=(*run_notes(job, evidence.status), *missing, *other.notes),
         environment=settings(evidence, job.main),
     )
-
-
-def _traced(evidence: Evidence, job: Job) -> tuple[Window, tuple[Control, ...]]:
-    """Return what the traced steps of the run show, and the known trace that was recovered first.
-
-    Raises:
-        EvidenceError: A file is damaged.
-        UsageError: There are traces, and numpy is missing.
-    """
-    if not is_window(evidence.files):
-        return window(evidence.files, job.ranks), ()
-    if find_spec("numpy") is None:
-        raise UsageError("the traced steps of this run need numpy; pip install numpy, then: stepprobe report RUN")
-    from stepprobe.analysis.trace import control
-    from stepprobe.instruments.trace.reader import read_bytes
-
-    recovered = control.recover(read_bytes)
-    if failed := ", ".join(one.name for one in recovered if not one.ok):
-        note = f"trace: not measured, the known trace was not recovered ({failed}); please report this"
-        return Window(notes=(note,)), recovered
-    return window(evidence.files, job.ranks), recovered
-
-
-def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
-    """Compare derived figures with their known values."""
-    return tuple(_control(name, value, figures.get(name)) for name, value in expected.items())
-
-
-def _control(name: str, expected: float, found: Estimate | None) -> Control:
-    recovered = found.value if found else math.nan
-    tolerance = TOLERANCE.get(name, EXACT)
-    ok = math.isclose(recovered, expected, rel_tol=tolerance, abs_tol=EXACT)
-    return Control(name=name, expected=expected, recovered=recovered, ok=ok, tolerance=tolerance)
 
 
 def _figures(job: Job) -> dict[str, Estimate]:

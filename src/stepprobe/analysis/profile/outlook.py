@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from stepprobe.analysis.beside import Beside
 from stepprobe.analysis.findings import arranged, find
 from stepprobe.analysis.forecast import Forecast, Step
 from stepprobe.analysis.profile.growth import columns
@@ -172,16 +173,16 @@ def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
         yield "forecasts are those of one rank; which rank of a step is the slowest after a change is not forecast"
 
 
-def findings(seen: Seen, ahead: Outlook | None) -> tuple[Finding, ...]:
+def findings(seen: Seen, ahead: Outlook | None, other: Beside) -> tuple[Finding, ...]:
     """Return the findings of the ledger with what the fit knows better, and those that only the experiments show."""
     if seen.job is None:
         return ()
-    base = find(seen.job.main, seen.job.ranks)
+    base = find(seen.job.main, seen.job.ranks, wrong=other.wrong, more=other.slow)
     if ahead is None:
         return base
     made = {one.remedy: one for one in ahead.made}
-    kept = [_with_forecasts(one, made) for one in base]
-    return arranged([*kept, *_own(ahead.now, made)], seen.job.main)
+    kept = [_with_forecasts(one, made) for one in base[len(other.wrong) :]]
+    return arranged([*kept, *_own(ahead.now, made)], seen.job.main, first=other.wrong)
 
 
 def _with_forecasts(finding: Finding, made: dict[str, Forecast]) -> Finding:

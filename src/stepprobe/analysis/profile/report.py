@@ -1,9 +1,11 @@
 """The report of ``stepprobe profile``: one part for each question, and the ledger of the steps that were observed."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from stepprobe.analysis.beside import Beside, beside
 from stepprobe.analysis.efficiency import efficiency
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
@@ -22,6 +24,9 @@ from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control
 from stepprobe.model.report import Chart, Report, Table, Verdict
+
+if TYPE_CHECKING:
+    from stepprobe.analysis.trace.control import Reader
 
 REPLAY = {"float32": 1e-4, "float64": 1e-4}
 """Relative error up to which the loss of a replayed batch is the one that was captured, by element type."""
@@ -48,12 +53,13 @@ PARTS: tuple[Part, ...] = (_growth, penalty, loss_part, _efficiency)
 """The questions, in the order in which they are answered; behind the first comes the outlook."""
 
 
-def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
+def profile_report(evidence: Evidence, controls: tuple[Control, ...], read: "Reader | None" = None) -> Report:
     """Return the report of the experiments in a run folder.
 
     Args:
         evidence: What was observed.
         controls: Known questions that were asked before.
+        read: The reader of traces; None leaves out what lies beside steps and experiments.
 
     Raises:
         EvidenceError: The evidence is damaged.
@@ -61,26 +67,27 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
     """
     answers, notes = read_answers(evidence)
     job = _job(evidence)
+    other = beside(evidence.files, job, read) if job and read else Beside()
     if answers is None:
-        return _nothing(evidence, job, controls, notes)
+        return _nothing(evidence, job, controls, other, notes)
     seen = _seen(evidence, answers, job)
     controls = (*controls, *_replayed(answers))
     ahead = look_ahead(seen)
     figures, tables, said = _asked(seen, ahead, evidence)
-    verdict, headline, reason = _verdict(evidence, seen, controls)
+    verdict, headline, reason = _verdict(evidence, seen, controls, other)
     return Report(
         command=evidence.command,
         verdict=verdict,
         title=evidence.subject,
         headline=headline,
         reason=reason,
-        figures=figures,
+        figures={**figures, **other.figures},
         ledger=ledger_rows(job.main) if job else (),
-        findings=findings(seen, ahead),
-        controls=controls,
-        tables=tables,
-        charts=tuple(_charts(seen, ahead)),
-        notes=(*answer_notes(answers), *notes, *said),
+        findings=findings(seen, ahead, other),
+        controls=(*controls, *other.controls),
+        tables=(*other.ledger, *tables, *other.tables),
+        charts=(*_charts(seen, ahead), *other.charts),
+        notes=(*answer_notes(answers), *notes, *said, *other.notes),
         environment=seen.settings | {"clock of the experiments": answers.method},
     )
 
@@ -153,7 +160,7 @@ def _charts(seen: Seen, ahead: Outlook | None) -> Iterator[Chart]:
         yield from run_charts(seen.job.main)
 
 
-def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...]) -> tuple[Verdict, str, str]:
+def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...], other: Beside) -> tuple[Verdict, str, str]:
     """Return verdict, headline and reason."""
     failed = [one for one in controls if not one.ok]
     quiet = seen.answers.quiet
@@ -169,14 +176,16 @@ def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...]) -> t
     elif isinstance(seen.fit, Refusal):
         said = f"no fit: {seen.fit.reason}"
     else:
-        reason = _reason(evidence, seen)
+        reason = _reason(evidence, seen, other)
         return "warn" if reason else "ok", growth.headline(seen.fit), reason
     return "not measured", f"not measured: {said}", ""
 
 
-def _reason(evidence: Evidence, seen: Seen) -> str:
+def _reason(evidence: Evidence, seen: Seen, other: Beside) -> str:
     """Return why figures should be taken with care; empty where they need not be."""
     answers, restored = seen.answers, seen.answers.restored
+    if other.reason:
+        return other.reason
     if answers.anyway:
         return "the machine was busy and was measured all the same, as asked"
     if restored and not all(restored.unchanged.values()):
@@ -191,7 +200,9 @@ def _reason(evidence: Evidence, seen: Seen) -> str:
     return f"the script did not end well ({evidence.status})" if evidence.status != "finished" else ""
 
 
-def _nothing(evidence: Evidence, job: Job | None, controls: tuple[Control, ...], notes: list[str]) -> Report:
+def _nothing(
+    evidence: Evidence, job: Job | None, controls: tuple[Control, ...], other: Beside, notes: list[str]
+) -> Report:
     """Return the report of a run without experiments: the ledger of its steps, if there were any."""
     figures, missing = run_figures(job.main, job.ranks) if job else ({}, [])
     steps = f"; {job.main.count} steps were observed" if job else ", and no optimizer step was seen"
@@ -203,10 +214,12 @@ def _nothing(evidence: Evidence, job: Job | None, controls: tuple[Control, ...],
         verdict="not measured",
         title=evidence.subject,
         headline=f"not measured: {why}{steps}",
-        figures=figures,
+        figures={**figures, **other.figures},
         ledger=ledger_rows(job.main) if job else (),
-        findings=find(job.main, job.ranks) if job else (),
-        controls=controls,
-        notes=(*notes, *(run_notes(job, evidence.status) if job else ()), *missing),
+        findings=find(job.main, job.ranks, wrong=other.wrong, more=other.slow) if job else (),
+        controls=(*controls, *other.controls),
+        tables=(*other.ledger, *other.tables),
+        charts=other.charts,
+        notes=(*notes, *(run_notes(job, evidence.status) if job else ()), *missing, *other.notes),
         environment=settings(evidence, job.main) if job else dict(evidence.environment),
     )

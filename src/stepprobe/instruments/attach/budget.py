@@ -42,9 +42,9 @@ class Budget:
         # a sequence of our own: the user's random numbers are not touched, and no rhythm of theirs is met
         self._random = 0x2545F491
 
-    def feel(self, parts: int, inside_ns: int) -> None:
+    def feel(self, parts: float, inside_ns: int) -> None:
         """Learn the coldness from what the hooks of parts saw of their own cost in a step."""
-        if parts and self.unit_cost_ns["inside"]:
+        if parts > 0 and self.unit_cost_ns["inside"]:
             now = inside_ns / parts / self.unit_cost_ns["inside"]
             self.coldness += 0.3 * (min(max(now, 0.5), 8.0) - self.coldness)
 

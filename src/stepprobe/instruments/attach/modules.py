@@ -51,7 +51,7 @@ class ModuleHooks:
         self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
         self.first_calls: FirstCalls | None = None
         """Keeps what masks depend on; None where nobody asks."""
-        observer.on_detail.append(self._set_detail)
+        observer.on.detail.append(self._set_detail)
 
     # -- the root -----------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class ModuleHooks:
             if gate.open and not self._compiling() and get_ident() == clock.owner:
                 begin = now()
                 depths.append(clock.push(RECOMPUTE if observer.backward_depth else account))
-                observer.inside_ns += now() - begin
+                observer.hook_took(now() - begin)
 
         def ended(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             if depths and gate.open and not self._compiling() and get_ident() == clock.owner:
@@ -149,7 +149,7 @@ class ModuleHooks:
                 clock.pop_to(depths.pop())
                 observer.parts += 1
                 self.mark_backward(part, output, args or kwargs.get("hidden_states"))
-                observer.inside_ns += now() - begin
+                observer.hook_took(now() - begin)
 
         return begins, ended
 

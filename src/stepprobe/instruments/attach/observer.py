@@ -18,6 +18,10 @@ EVAL = INDEX["eval"]
 OPTIMIZER = INDEX["optimizer"]
 FORWARD = INDEX["forward"]
 FORWARD_OTHER = INDEX["forward.other"]
+HOOKS_OF_A_PART = 2
+PUT_ASIDE_NS = 500_000
+"""A hook that seems to take longer was interrupted: on a busy machine the kernel takes the processor away where the
+thread enters it next, which is often a hook's reading of the CPU time."""
 
 
 class Limit(NamedTuple):
@@ -27,6 +31,22 @@ class Limit(NamedTuple):
     """Steps that were asked for."""
     warmup: int
     """Steps before them that a warm-up may take."""
+
+
+class Occasions:
+    """Who is told of what; each list holds functions, called in their order."""
+
+    def __init__(self) -> None:
+        self.detail: list[Callable[[bool], None]] = []
+        """Called with True before a step in detail, with False before one without."""
+        self.begin: list[Callable[[], None]] = []
+        """Called once, when the first step begins."""
+        self.boundary: list[Callable[[int], bool]] = []
+        """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
+        self.finish: list[Callable[[str], None]] = []
+        """Called when the training ends (``train_end``), or the script (``exit``)."""
+        self.root: list[Callable[[Any], None]] = []
+        """Called with each root module before it gets its hooks."""
 
 
 class Observer:
@@ -46,18 +66,10 @@ class Observer:
         self.journal = Journal(folder, self.sites)
         self.facts = self.journal.facts
         self.counters: dict[str, int] = {}
-        self.parts = self.inside_ns = 0
-        """Calls of hooked parts of the model in this step, and what their hooks saw of their own cost."""
-        self.on_detail: list[Callable[[bool], None]] = []
-        """Called with True before a step in detail, with False before one without."""
-        self.on_begin: list[Callable[[], None]] = []
-        """Called once, when the first step begins."""
-        self.on_boundary: list[Callable[[int], bool]] = []
-        """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
-        self.on_finish: list[Callable[[str], None]] = []
-        """Called when the training ends (``train_end``), or the script (``exit``)."""
-        self.on_root: list[Callable[[Any], None]] = []
-        """Called with each root module before it gets its hooks."""
+        self.parts = self.inside_ns = self.put_aside = 0
+        """Calls of hooked parts of the model in this step, what their hooks saw of their own cost, and how many hooks
+        were put aside in between."""
+        self.on = Occasions()
         self.take_over: Any = None  # takes the script's step over for experiments; None where there are none
         self.aside = ""
         """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
@@ -151,6 +163,13 @@ class Observer:
         """Keep a line about something that was skipped or went wrong in the instrument; each line once."""
         self.journal.note(text)
 
+    def hook_took(self, ns: int) -> None:
+        """Add what a hook of a part saw of its own cost, unless the thread was put aside while it ran."""
+        if ns < PUT_ASIDE_NS:
+            self.inside_ns += ns
+        else:
+            self.put_aside += 1
+
     def add_cost(self, ns: int) -> None:
         """Add to our own cost in this step."""
         self._own_ns += ns
@@ -203,7 +222,7 @@ class Observer:
 
     def _open(self) -> None:
         self.tell("step")
-        for begin in self.on_begin:
+        for begin in self.on.begin:
             try:
                 begin()
             except Exception as error:  # no thread is to be had, or the costs cannot be measured: steps still can
@@ -223,7 +242,7 @@ class Observer:
     def _clean(self) -> None:
         """Nothing is counted yet in the step to come, and whether it is observed in detail is drawn."""
         self.counters = {}
-        self.parts = self.inside_ns = 0
+        self.parts = self.inside_ns = self.put_aside = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index) and not self.aside)
 
@@ -249,12 +268,12 @@ class Observer:
         """Do what is due where no step is under way; a fault of ours in it ends that, and nothing else."""
         took = False
         self.gate.open = False
-        for act in list(self.on_boundary):
+        for act in list(self.on.boundary):
             try:
                 took = act(self._index) or took
             except Exception as error:
                 took = True
-                self.on_boundary.remove(act)
+                self.on.boundary.remove(act)
                 self.note(f"left out between two steps: {type(error).__name__}: {error}")
         self.gate.open = True
         if took:
@@ -267,7 +286,7 @@ class Observer:
             if spent:
                 accounts[account] = (spent, max(0, spent - busy))
         if not self.aside:
-            self.budget.feel(self.parts, self.inside_ns)
+            self.budget.feel(self.parts - self.put_aside / HOOKS_OF_A_PART, self.inside_ns)
         cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
         cpu_ns = books.end_cpu - books.begin_cpu
         if not self.aside:
@@ -294,7 +313,7 @@ class Observer:
             self._end_step(end)
         self._set_detail(False)
         self.running = self.gate.open = False
-        for act in self.on_finish:
+        for act in self.on.finish:
             try:
                 act(end)
             except Exception as error:
@@ -304,7 +323,7 @@ class Observer:
         if detail != self.detail:
             self.detail = detail
             self.forward_part = FORWARD_OTHER if detail else FORWARD
-            for tell in self.on_detail:
+            for tell in self.on.detail:
                 tell(detail)
 
     def _stop_at_limit(self) -> None:

@@ -2,7 +2,8 @@
 
 A hook costs two to four times as much between the large operations of a training step as in a loop of its own: its
 code and data are no longer in the caches. How cold they are is the training's own affair, so the hooks of parts time
-themselves in both places, here and in the steps; ``budget`` scales the costs of this page by the ratio.
+themselves in both places, here and in the steps; ``budget`` scales the costs of this page by the ratio. CPU time is
+compared: on a busy machine the hooks, which enter the kernel, are where the thread is put aside.
 """
 
 import gc
@@ -15,7 +16,7 @@ from typing import Any
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.clock import INDEX, StackClock
 from stepprobe.instruments.attach.modules import BACKWARD_OTHER, ModuleHooks
-from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.observer import HOOKS_OF_A_PART, Observer
 from stepprobe.instruments.attach.patches import Gate, booked
 from stepprobe.instruments.attach.tensors import counted
 
@@ -57,9 +58,9 @@ def _added_ns(hooked: Callable[[], Any], bare: Callable[[], Any], disturb: Calla
 
     def time_of(function: Callable[[], Any]) -> int:
         disturb()
-        begin = time.perf_counter_ns()
+        begin = time.thread_time_ns()
         function()
-        return time.perf_counter_ns() - begin
+        return time.thread_time_ns() - begin
 
     hooked(), bare()
     return max(0.0, statistics.median(time_of(hooked) - time_of(bare) for _ in range(REPEATS)))
@@ -103,19 +104,20 @@ def _part_ns(torch: ModuleType, disturb: Callable[[], None]) -> dict[str, float]
         with torch.enable_grad():
             x = weight * 1.0
             disturb()
-            begin = time.perf_counter_ns()
+            begin = time.thread_time_ns()
             result = part(x)
-            forward = time.perf_counter_ns() - begin
+            forward = time.thread_time_ns() - begin
             scratch.backward_depth = 1
             scratch.clock.stack[-1] = BACKWARD_OTHER
             disturb()
-            begin = time.perf_counter_ns()
+            begin = time.thread_time_ns()
             result.backward(torch.ones_like(result))
             scratch.backward_depth = 0
             weight.grad = None
-            return forward + time.perf_counter_ns() - begin
+            return forward + time.thread_time_ns() - begin
 
     call(hooked), call(bare)
-    scratch.parts = scratch.inside_ns = 0
+    scratch.parts = scratch.inside_ns = scratch.put_aside = 0
     added = statistics.median(call(hooked) - call(bare) for _ in range(REPEATS))
-    return {"part": max(0.0, added), "inside": scratch.inside_ns / scratch.parts}
+    seen = scratch.parts - scratch.put_aside / HOOKS_OF_A_PART
+    return {"part": max(0.0, added), "inside": scratch.inside_ns / seen if seen > 0 else 0.0}

@@ -22,6 +22,8 @@ AFTER_WARMUP = 8
 WARMUP_MOST = 10
 SHORT_NS, LONG_NS = 50_000_000, 10_000_000_000
 """A step below the first is short: three are recorded. Above the second it is long: one. Else two."""
+STEPS_MOST = 4
+"""Steps that pass before the file is written: one to warm the profiler up, and three."""
 BYTES_MOST = 256 << 20
 """Size of a trace above which it is not kept."""
 MARK = "ProfilerStep#"
@@ -57,6 +59,11 @@ class Window:
         self._ours = self._over = False
         self._end_in_child: Callable[[], None] = lambda: None
         observer.facts["window.first"] = first
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no step is traced any more."""
+        return self._over
 
     # -- what the observer tells ------------------------------------------------------------------------------
 

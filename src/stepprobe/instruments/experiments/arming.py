@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.window import Window
 from stepprobe.instruments.experiments.sources import LightningSource, RootSource, TrainerSource
 from stepprobe.instruments.experiments.takeover import Settings, TakeOver
 
@@ -42,11 +43,17 @@ class Meeting:
         self.take_over.forked()
 
 
-def arm(observer: Observer, folder: str, asked: str) -> None:
-    """Prepare the taking over; ``asked`` is the JSON that ``stepprobe profile`` put into the environment.
+def arm(observer: Observer, folder: str, asked: str, window: "Window | None" = None) -> None:
+    """Prepare the taking over.
+
+    Args:
+        observer: The observation of this process.
+        folder: The run folder.
+        asked: The JSON that ``stepprobe profile`` put into the environment.
+        window: Steps that are traced before.
 
     Raises:
         ValueError: It is no such JSON.
         TypeError: It lacks a field, or has one too many.
     """
-    observer.take_over = Meeting(TakeOver(observer, folder, Settings(**json.loads(asked))))
+    observer.take_over = Meeting(TakeOver(observer, folder, Settings(**json.loads(asked)), window))

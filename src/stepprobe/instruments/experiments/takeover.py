@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from stepprobe.instruments.attach.budget import launched_as
 from stepprobe.instruments.attach.observer import Limit, Observer
+from stepprobe.instruments.attach.window import STEPS_MOST, Window
 from stepprobe.instruments.experiments.captured import CapturedBatches
 from stepprobe.instruments.experiments.description import Control, describe, same_loss
 from stepprobe.instruments.experiments.journal import ExperimentJournal
@@ -46,7 +47,7 @@ class FirstControl(NamedTuple):
 class TakeOver:
     """From observed steps to the end of the experiments, in one process."""
 
-    def __init__(self, observer: Observer, folder: str, settings: Settings) -> None:
+    def __init__(self, observer: Observer, folder: str, settings: Settings, window: "Window | None" = None) -> None:
         self.phase = "observed"
         """``observed``, ``control``, ``controlled``, ``experiments``, ``over``."""
         self.observer = observer
@@ -56,12 +57,13 @@ class TakeOver:
         self.on_over: list[Callable[[], None]] = []
         """Called once when nothing more is done to the script's step."""
         self._folder = folder
+        self._window = window
         self._journal: ExperimentJournal | None = None
         self._batches: CapturedBatches | None = None
         self._control = Control()
         self._micro_steps = 1
         self._busy = False
-        observer.on_boundary.append(self._between_steps)
+        observer.on.boundary.append(self._between_steps)
 
     # -- what the sources of a step ask and tell ----------------------------------------------------------------
 
@@ -195,7 +197,8 @@ class TakeOver:
     def _between_steps(self, index: int) -> bool:
         if self.phase == "observed":
             self._micro_steps = self.observer.counters.get("backwards", 1)
-            if index >= self.settings.steps + self.settings.warmup:
+            traces = self._window is not None and not self._window.is_over
+            if index >= self.settings.steps + self.settings.warmup and not traces:
                 # what the user names drives batches of its own: there is no micro-step to compare with
                 self.phase = "experiments" if self.settings.harness else "control"
                 self.observer.aside = ASIDE
@@ -211,7 +214,7 @@ class TakeOver:
     def script_ends(self) -> None:
         """The script ends by itself; say so where the experiments were still to come."""
         if self.phase != "over":
-            needed = self.settings.steps + self.settings.warmup + 2
+            needed = self.settings.steps + self.settings.warmup + 2 + (STEPS_MOST if self._window else 0)
             self.give_up(
                 f"the script ended before them; they need {needed} optimizer steps and one more: let it train longer, "
                 "or ask for fewer with --steps"
