@@ -1,17 +1,17 @@
-"""What was predicted beside what came: six changes to a tiny training, each made for real.
+"""What ``stepprobe profile`` forecast beside what came: six changes to a tiny training, each made for real.
 
-    python bench/forecast.py                                  # twenty-four short trainings, two at a time
-    python bench/forecast.py --write docs/forecasts.md        # and the table of the documentation
-    python bench/forecast.py --case packing --pairs 4
+    python bench/forecast.py --draw 7                                # six pairs of trainings
+    python bench/forecast.py --draw 7 8 --write docs/forecasts.md    # twelve, and the table of the documentation
+    python bench/forecast.py --draw 7 --case packing
 
-Each case is pairs of trainings that differ in one change; both of a pair run at the same time, so that the machine is
-the same for both. The prediction is made from the run before alone, the outcome by ``stepprobe compare``; where the
-machine was busy, both leave out the time in which the thread was put aside while it computed. The window is the one
-change that a run does not predict: there the step itself is asked, as ``stepprobe profile`` asks it.
+The training before runs under ``stepprobe profile``, which forecasts; the one after under ``stepprobe run``; the
+outcome is that of ``stepprobe compare``. What each draw holds is said in ``forecast_cases.py``. Both trainings of a
+pair begin at the same time, so that a machine that is busy with other things is so for both.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -22,52 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from forecast_cases import Case, cases
+
 JOB = Path(__file__).with_name("forecast_job.py")
-WINDOW = 512
-
-
-class Case(NamedTuple):
-    """A change: the words of both trainings, and the remedy that predicts it."""
-
-    name: str
-    remedy: str
-    both: tuple[str, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-CASES = (
-    Case("bucketing", "padding.group", (), ("--order", "random"), ("--order", "grouped")),
-    Case("packing", "padding.pack", (), ("--order", "random"), ("--order", "packed")),
-    Case(
-        "head and loss on labelled rows only",
-        "loss.labelled_rows",
-        ("--spread", "0", "--median", "96", "--prompt", "0.8", "--vocabulary", "8192"),
-        (),
-        ("--labelled-rows",),
-    ),
-    Case(
-        "gradient checkpointing off",
-        "checkpointing.off",
-        ("--spread", "0", "--median", "128", "--width", "96"),
-        ("--checkpointing",),
-        (),
-    ),
-    Case(
-        "workers for a slow dataset",
-        "loader.workers",
-        ("--spread", "0", "--median", "96", "--slow-ms", "5"),
-        (),
-        ("--workers", "2"),
-    ),
-    Case(
-        "T = window − 1",
-        "window",
-        ("--spread", "0", "--rows", "2", "--vocabulary", "512", "--width", "32", "--window", str(WINDOW)),
-        ("--median", str(WINDOW)),
-        ("--median", str(WINDOW - 1)),
-    ),
-)
+SECONDS = 40
+"""Of the experiments."""
+TRIES = 2
+"""Of a pair whose profile refuses to fit its points, since the machine changed meanwhile, or runs out of seconds."""
 
 
 class Range(NamedTuple):
@@ -77,83 +38,112 @@ class Range(NamedTuple):
     low: float
     high: float
 
+    @property
+    def width(self) -> float:
+        """Length of the interval over the value."""
+        return (self.high - self.low) / abs(self.value) if self.value else math.inf
+
+
+NOTHING = Range(math.nan, math.nan, math.nan)
+
 
 class Row(NamedTuple):
     """One pair of runs."""
 
+    draw: int
     case: str
     step_ms: float
     predicted: Range
     measured: Range
-    held: str
-    source: str
+    verdict: str
+    ceiling: bool
+    aside: str
+    """What else is to be said of it."""
     load: float
     """Runnable tasks of the machine in the minute before the run after."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured gain lies in the predicted interval."""
+        return self.predicted.low <= self.measured.value <= self.predicted.high
+
+    @property
+    def decided(self) -> bool:
+        """Whether the whole measured interval lies inside or outside."""
+        return not self.verdict.startswith("un")
 
 
 def main() -> int:
     """Run, print, and write the page when asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
-    parser.add_argument("--pairs", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--draw", type=int, nargs="+", required=True, help="numbers from which all sizes follow")
+    parser.add_argument("--case", action="append", help="only this change")
+    parser.add_argument("--at-once", type=int, default=1, help="pairs that run beside each other (default: 1)")
     parser.add_argument("--out", type=Path, help="keep the run folders there")
     parser.add_argument("--write", type=Path, help="write the page of the documentation")
     arguments = parser.parse_args()
     begun, rows = time.monotonic(), []
     with tempfile.TemporaryDirectory() as scratch:
         out = (arguments.out or Path(scratch)).resolve()
-        for case in CASES:
-            if not arguments.case or case.name in arguments.case:
-                for row in pairs_of(case, out, arguments):
-                    rows.append(row)
-                    print(line_of(row), flush=True)
-        log = stepprobe("report", "--calibration", str(out / "runs"), check=False).stdout
-        log = log.replace(str(out / "runs"), "the runs")
-    if arguments.write:
-        arguments.write.write_text(page(rows, log, arguments, time.monotonic() - begun), encoding="utf-8")
-    inside = cases_inside(rows)
-    print(f"inside the predicted interval: {sum(inside.values())} of {len(inside)} changes")
+        chosen = [(draw, case) for draw in arguments.draw for case in cases(draw)]
+        chosen = [one for one in chosen if not arguments.case or one[1].forecast in arguments.case]
+        with ThreadPoolExecutor(arguments.at_once) as pool:
+            for row in pool.map(lambda one: pair(*one, out), chosen):
+                rows.append(row)
+                print(line_of(row), flush=True)
+        log = stepprobe("report", "--calibration", str(out), check=False).stdout.replace(str(out), "the runs")
+        if arguments.write:
+            arguments.write.write_text(page(rows, log, arguments, time.monotonic() - begun), encoding="utf-8")
+    print(summary(rows))
     return 0
 
 
-def pairs_of(case: Case, out: Path, arguments: argparse.Namespace) -> list[Row]:
-    """Run the pairs of a case in turn and compare each."""
-    asked = window_gain(case) if case.remedy == "window" else None
-    found = []
-    for number in range(arguments.pairs):
-        sides = [case.before, case.after] if number % 2 == 0 else [case.after, case.before]
-        with ThreadPoolExecutor(2) as pool:  # under the same load of the machine
-            ran = pool.map(lambda side: observe((*case.both, *side), out, arguments.steps), sides)
-            folders = dict(zip(sides, ran, strict=True))
-        document = json.loads(stepprobe("compare", folders[case.before], folders[case.after], "--json").stdout)
-        found.append(row_of(case, document, asked))
-    return found
+def pair(draw: int, case: Case, out: Path) -> Row:
+    """Run both trainings at the same time and compare them; again where the profile refused to fit what it saw."""
+    before = ("profile", "--anyway", "--steps", str(case.steps), "--time", str(SECONDS))
+    refused: list[str] = []
+    while True:
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(observe, before, (*case.both, *case.before), 2 * case.steps, out)
+            second = pool.submit(observe, ("run",), (*case.both, *case.after), case.steps_after, out)
+            profiled, ran = first.result(), second.result()
+        if f"forecast.{case.forecast}" in profiled["figures"] or len(refused) == TRIES - 1:
+            break
+        fit = profiled["verdict"] == "not measured"
+        refused.append(profiled["headline"].partition(";")[0] if fit else "not asked in the seconds that there were")
+        print(f"{draw} {case.name}: {refused[-1]}; once more", flush=True)
+    row = row_of(draw, case, json.loads(stepprobe("compare", profiled["run"], ran["run"], "--json").stdout))
+    return row._replace(aside="; ".join([*refused, *filter(None, [row.aside])]))
 
 
-def observe(words: tuple[str, ...], out: Path, steps: int) -> str:
-    """Train under ``stepprobe run`` and return the run folder."""
-    command = [sys.executable, str(JOB), "--steps", str(steps), *words]
-    done = stepprobe("run", "--json", "--out", str(out / "runs"), "--", *command)
-    return json.loads(done.stdout)["run"]
+def observe(command: tuple[str, ...], words: tuple[str, ...], steps: int, out: Path) -> dict:
+    """Train under a command of stepprobe and return its report."""
+    script = (sys.executable, str(JOB), "--steps", str(steps), *words)
+    return json.loads(stepprobe(*command, "--json", "--out", str(out), "--", *script).stdout)
 
 
-def row_of(case: Case, document: dict, asked: Range | None) -> Row:
-    """Return what a comparison says of the change, or of the step's own answer where no finding predicts it."""
-    measured = range_of(document["figures"]["outcome.measured"])
-    wall = next(row for table in document["tables"] if table["name"] == "accounts" for row in table["rows"])
+def row_of(draw: int, case: Case, document: dict) -> Row:
+    """Return what a comparison says of the forecast of a change."""
+    measured = range_of(document["figures"].get("outcome.measured"))
+    wall = document["figures"].get("step.wall", {"value": math.nan})["value"]
     load = float(document["environment"].get("cpu.load", "nan").split()[0])
-    if asked is not None:
-        return Row(case.name, wall[1], asked, measured, judged(asked, measured), "the step at both lengths", load)
-    for finding in document["findings"]:
-        for remedy in finding["remedies"]:
-            if remedy["name"] == case.remedy and remedy["outcome"]:
-                predicted = range_of(remedy["predicted"])
-                own = range_of(remedy["outcome"])
-                source = f"finding {finding['kind']}" + (", a ceiling" if remedy["predicted"]["bound"] else "")
-                return Row(case.name, wall[1], predicted, own, judged(predicted, own), source, load)
-    nothing = Range(float("nan"), float("nan"), float("nan"))
-    return Row(case.name, wall[1], nothing, measured, "not predicted", "; ".join(document["notes"][:3]), load)
+    name = f"forecast.{case.forecast}"
+    told = {one["name"]: one for finding in document["findings"] for one in finding["remedies"]}
+    if name not in told or not told[name]["predicted"]:
+        why = "; ".join(document["notes"][:2])
+        return Row(draw, case.name, wall, NOTHING, measured, "unseen", False, why, load)
+    promise = told[name]
+    predicted, aside = range_of(promise["predicted"]), []
+    if promise["outcome"]:
+        measured = range_of(promise["outcome"])
+    else:
+        aside.append(f"seen with {', '.join(sorted(set(told) - {name}))}, so by the whole step")
+    if case.says not in promise["action"]:
+        aside.append(f"forecast for “{promise['action']}”")
+    verdict = judged(predicted, measured)
+    return Row(
+        draw, case.name, wall, predicted, measured, verdict, promise["predicted"]["bound"], "; ".join(aside), load
+    )
 
 
 def judged(predicted: Range, measured: Range) -> str:
@@ -168,32 +158,20 @@ def judged(predicted: Range, measured: Range) -> str:
     return judge(one, other)
 
 
-def range_of(figure: dict) -> Range:
+def range_of(figure: dict | None) -> Range:
     """A figure of JSON as numbers."""
-    low, high = (figure[end] if figure[end] is not None else float("nan") for end in ("low", "high"))
+    if figure is None:
+        return NOTHING
+    low, high = (figure[end] if figure[end] is not None else math.nan for end in ("low", "high"))
     return Range(figure["value"], low, high)
 
 
-def window_gain(case: Case) -> Range:
-    """Ask the step itself at both lengths, in turn: CPU ms of forward and backward saved, with its interval."""
-    words = [word for word in case.both if word not in ("--spread", "0")]
-    done = subprocess.run(
-        [sys.executable, str(JOB.with_name("forecast_step.py")), *words],
-        env=environment(),
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    return Range(*json.loads(done.stdout.splitlines()[-1]))
-
-
 def stepprobe(*words: str, check: bool = True) -> subprocess.CompletedProcess:
-    """Run a command of stepprobe; a comparison that finds the second run slower ends with 1."""
+    """Run a command of stepprobe; one that finds the second run slower ends with 1, one that refuses to say with 3."""
     done = subprocess.run(
         [sys.executable, "-m", "stepprobe", *words], env=environment(), capture_output=True, text=True, check=False
     )
-    slower = words[0] == "compare" and done.returncode == 1 and done.stdout
-    if check and done.returncode and not slower:
+    if check and done.returncode and not (done.returncode in (1, 3) and done.stdout):
         raise SystemExit(f"stepprobe {' '.join(words[:3])} ended with {done.returncode}: {done.stderr[-2000:]}")
     return done
 
@@ -205,65 +183,80 @@ def environment() -> dict[str, str]:
 
 def line_of(row: Row) -> str:
     """One line for a person."""
-    predicted, measured = (
-        f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})" for one in (row.predicted, row.measured)
+    return (
+        f"{row.draw} {row.case}: of {row.step_ms:.1f} ms, predicted {span(row.predicted)}, width "
+        f"{row.predicted.width:.0%}, came {span(row.measured)}: {word(row)}, {row.verdict}"
+        f"{' (a ceiling)' if row.ceiling else ''}{f' [{row.aside}]' if row.aside else ''}; load {row.load:.1f}"
     )
-    return f"{row.case}: of {row.step_ms:.1f} ms, predicted {predicted}, came {measured}: {row.held} [{row.source}]"
 
 
-def cases_inside(rows: list[Row]) -> dict[str, bool]:
-    """Whether the mean gain of a case's pairs lies in the mean of its predicted intervals."""
-    found = {}
-    for case in dict.fromkeys(row.case for row in rows):
-        own = [row for row in rows if row.case == case]
-        low, high, came = (
-            sum(values) / len(own)
-            for values in (
-                [row.predicted.low for row in own],
-                [row.predicted.high for row in own],
-                [row.measured.value for row in own],
-            )
-        )
-        found[case] = low <= came <= high
-    return found
+def word(row: Row) -> str:
+    """Inside or not; or nothing was forecast."""
+    if math.isnan(row.predicted.value):
+        return "not forecast"
+    return "inside" if row.inside else "outside"
+
+
+def summary(rows: list[Row]) -> str:
+    """The counts, in a sentence or two."""
+    by_case = {name: [row for row in rows if row.case == name] for name in dict.fromkeys(row.case for row in rows)}
+    whole = [name for name, own in by_case.items() if all(row.inside for row in own)]
+    decided = [row for row in rows if row.decided]
+    held = sum(row.verdict == "held" for row in decided)
+    misses = "; ".join(f"{row.case} (draw {row.draw}, {word(row)})" for row in rows if not row.inside)
+    widths = sorted(row.predicted.width for row in rows if not math.isnan(row.predicted.value))
+    middle = f"{widths[len(widths) // 2]:.0%}" if widths else "none"
+    return (
+        f"The measured gain lies inside the predicted interval in {sum(row.inside for row in rows)} of {len(rows)} "
+        f"pairs, in all pairs of {len(whole)} of {len(by_case)} changes"
+        f"{f'; not so: {misses}' if misses else ''}. {held} of the {len(decided)} pairs that are decided held. The "
+        f"predicted interval is {middle} of its value wide at the median, and {sum(row.ceiling for row in rows)} of "
+        "the forecasts are ceilings."
+    )
 
 
 def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: float) -> str:
     """The page of the documentation."""
-    inside = cases_inside(rows)
     cells = [
-        f"| {row.case} | {row.step_ms:.1f} | {span(row.predicted)} | {span(row.measured)} | {row.held} "
-        f"| {'yes' if row.predicted.low <= row.measured.value <= row.predicted.high else 'no'} | {row.source} |"
+        f"| {row.case} | {row.draw} | {row.step_ms:.1f} | {span(row.predicted)} | {percent(row.predicted.width)} "
+        f"| {span(row.measured)} | {'yes' if row.inside else '**no**'} "
+        f"| {row.verdict if row.decided else 'undecided'} |"
         for row in rows
     ]
+    asides = [f"- {row.case}, draw {row.draw}: {row.aside}." for row in rows if row.aside]
     loads = [row.load for row in rows]
-    misses = [name for name, held in inside.items() if not held]
+    command = f"python bench/forecast.py --draw {' '.join(map(str, arguments.draw))}"
+    command += f"{f' --at-once {arguments.at_once}' if arguments.at_once != 1 else ''} --write {arguments.write}"
     return "\n".join(
         [
             "# What was predicted, and what came",
             "",
-            f"Made by `python bench/forecast.py --steps {arguments.steps} --write {arguments.write}` on "
-            f"{platform.machine()}, {os.cpu_count()} cores, one thread a training, in {seconds / 60:.0f} minutes.",
+            f"Made by `{command}` on {platform.machine()}, {os.cpu_count()} cores, one thread a training, in "
+            f"{seconds / 60:.0f} minutes.",
             "",
-            "Each row is a pair of real trainings of a tiny model that differ in one change and run at the same time, "
-            "so that the machine is the same for both; where it was busy, the time in which a thread was put aside "
-            "while it computed is left out of prediction and outcome. The prediction comes from "
-            "the run before alone, the outcome from `stepprobe compare`. *Held*, *missed* and *undecided* judge the "
-            "whole measured interval; *inside* asks only whether the measured value lies in the predicted interval.",
+            "Each row is a pair of real trainings of a tiny model that differ in one change. The one before ran under "
+            "`stepprobe profile`, whose `forecast.<remedy>` is the prediction: it had seen nothing of the one after. "
+            "The outcome is that of `stepprobe compare BEFORE AFTER`. All sizes, lengths and seeds follow from the "
+            "number of the draw (`bench/forecast_cases.py`); these draws were first run after the last change of a "
+            "rule, and every pair of them is shown.",
             "",
-            "| change | step before, ms | predicted, ms | came, ms | judgement | inside | predicted by |",
-            "|---|---:|---:|---:|---|---|---|",
+            "| change | draw | step, ms | would save, ms | width | saved, ms | inside | verdict |",
+            "|---|---:|---:|---:|---:|---:|---|---|",
             *cells,
             "",
-            f"By the mean of its pairs, the gain lies inside the predicted interval in {sum(inside.values())} of "
-            f"{len(inside)} changes" + (f"; outside: {', '.join(misses)}." if misses else "."),
+            "*Inside*: the measured value lies in the predicted interval. *Verdict*: the product's own, which asks for "
+            "the whole measured interval; where that reaches over an end of the prediction, nothing is decided. "
+            "*Width*: of the predicted interval, as part of its value.",
             "",
-            f"The machine was shared: {min(loads):.0f} to {max(loads):.0f} tasks wanted its {os.cpu_count()} cores. An "
-            "outcome whose interval is wider than the prediction decides nothing; on a quiet machine both are "
-            "narrower.",
+            summary(rows),
+            *(["", *asides] if asides else []),
             "",
-            "A ceiling is a prediction from nothing to the most that the change can save. It is easily held, and says "
-            "little; it is printed where the run cannot know more.",
+            f"The machine was shared: {min(loads):.0f} to {max(loads):.0f} tasks wanted its {os.cpu_count()} cores in "
+            "the minute before a run after, so every profile ran with `--anyway`. Both trainings of a pair begin at "
+            "the same time, and `compare` leaves out the time in which a thread was put aside while it computed. What "
+            "it cannot leave out is that caches, memory and the other half of a core are shared: a busy machine makes "
+            "the CPU time of a step itself larger, by another amount from minute to minute. That widens the measured "
+            "interval, so pairs stay undecided, and it moves the measured value.",
             "",
             "The calibration log of these pairs (`stepprobe report --calibration`):",
             "",
@@ -275,8 +268,15 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
     )
 
 
+def percent(share: float) -> str:
+    """``12%``."""
+    return "–" if math.isnan(share) else f"{share:.0%}"
+
+
 def span(one: Range) -> str:
     """``12.3 (10 to 14)``."""
+    if math.isnan(one.value):
+        return "–"
     return f"{one.value:.1f} ({one.low:.1f} to {one.high:.1f})"
 
 

@@ -13,18 +13,18 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-VOCABULARY, LONGEST, GROUPED_BATCHES = 2048, 512, 50
+VOCABULARY, GROUPED_BATCHES = 2048, 50
 """Fifty batches are sorted by length at a time, as the HF Trainer does it."""
 
 
 class Rows(Dataset):
     """Random tokens of log-normal length, the first part of each a prompt; reading one may take its time."""
 
-    def __init__(self, count, median, spread, slow_ms, vocabulary=VOCABULARY):
-        dice = torch.Generator().manual_seed(0)
-        lengths = torch.exp(torch.randn(count, generator=dice) * spread) * median
-        self.lengths = lengths.long().clamp(8, LONGEST).tolist()
-        self.slow_ms, self.vocabulary = slow_ms, vocabulary
+    def __init__(self, count, options):
+        dice = torch.Generator().manual_seed(options.seed)
+        lengths = torch.exp(torch.randn(count, generator=dice) * options.spread) * options.median
+        self.lengths = lengths.long().clamp(8, options.longest).tolist()
+        self.slow_ms, self.vocabulary, self.seed = options.slow_ms, options.vocabulary, options.seed
 
     def __len__(self):
         return len(self.lengths)
@@ -32,7 +32,7 @@ class Rows(Dataset):
     def __getitem__(self, index):
         if self.slow_ms:
             time.sleep(self.slow_ms / 1000)  # as a disk or a network would
-        dice = torch.Generator().manual_seed(index)
+        dice = torch.Generator().manual_seed(self.seed + index)
         return torch.randint(1, self.vocabulary, (self.lengths[index],), generator=dice)
 
 
@@ -47,32 +47,84 @@ def padded(rows, prompt):
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def packed(rows, prompt):
-    """All rows one after the other in one, their positions beginning anew: attention stays inside each."""
-    positions = torch.cat([torch.arange(len(row)) for row in rows])[None]
-    ids = torch.cat(rows)[None]
-    labels = ids.clone()
-    start = 0
-    for row in rows:
-        labels[0, start : start + max(1, int(len(row) * prompt))] = -100
-        start += len(row)
+def packed(packs, longest):
+    """Each pack in one row, its positions beginning anew with each of its parts: attention stays inside each part."""
+    ids = torch.zeros(len(packs), longest, dtype=torch.long)
+    labels, positions = torch.full_like(ids, -100), torch.zeros_like(ids)
+    for place, parts in enumerate(packs):
+        start = 0
+        for part in parts:
+            end = start + len(part)
+            ids[place, start:end] = labels[place, start:end] = part
+            labels[place, start] = -100
+            positions[place, start:end] = torch.arange(len(part))
+            start = end
+        positions[place, start:] = torch.arange(longest - start)
     return {"input_ids": ids, "position_ids": positions, "labels": labels}
 
 
-def batches_of(rows, order, size, steps):
-    """Index lists: rows at random, or sorted by length inside groups of fifty batches."""
-    dice = torch.Generator().manual_seed(1)
-    drawn = torch.randperm(len(rows), generator=dice).tolist()[: size * steps]
-    if order == "grouped":
+def packs_of(drawn, rows, longest):
+    """Index lists of at most ``longest`` tokens, best fit decreasing."""
+    packs = []
+    for index in sorted(drawn, key=rows.lengths.__getitem__, reverse=True):
+        size = rows.lengths[index]
+        fitting = [pack for pack in packs if pack[0] >= size]
+        pack = min(fitting, key=lambda one: one[0], default=None)
+        if pack is None:
+            pack = [longest]
+            packs.append(pack)
+        pack[0] -= size
+        pack.append(index)
+    return [pack[1:] for pack in packs]
+
+
+def batches_of(rows, options):
+    """Index lists: rows at random, or sorted by length inside groups of fifty batches; or lists of packs."""
+    size, dice = options.rows, torch.Generator().manual_seed(1)
+    drawn = torch.randperm(len(rows), generator=dice).tolist()
+    if options.order == "packed":
+        drawn = packs_of(drawn[: 1000 * size], rows, options.longest)
+        drawn = [drawn[index] for index in torch.randperm(len(drawn), generator=dice).tolist()]
+    drawn = drawn[: size * options.steps]
+    if options.order == "grouped":
         group = size * GROUPED_BATCHES
         drawn = [
             index
             for start in range(0, len(drawn), group)
             for index in sorted(drawn[start : start + group], key=rows.lengths.__getitem__)
         ]
-    found = [drawn[start : start + size] for start in range(0, len(drawn), size)]
+    found = [drawn[start : start + size] for start in range(0, len(drawn) - size + 1, size)]
     mixed = torch.randperm(len(found), generator=dice).tolist()
     return [found[index] for index in mixed]
+
+
+class Packs(Dataset):
+    """Several rows under one index: a list of theirs."""
+
+    def __init__(self, rows, batches):
+        self.rows, self.packs = rows, [pack for batch in batches for pack in batch]
+
+    def __len__(self):
+        return len(self.packs)
+
+    def __getitem__(self, index):
+        return [self.rows[part] for part in self.packs[index]]
+
+
+def loader_of(options):
+    """The DataLoader."""
+    rows = Rows(options.rows * options.steps * (8 if options.order == "packed" else 1), options)
+    batches = batches_of(rows, options)
+    if options.order == "packed":
+        return DataLoader(
+            Packs(rows, batches), options.rows, collate_fn=lambda packs: packed(packs, options.longest), num_workers=0
+        )
+    return DataLoader(
+        rows,
+        batch_sampler=batches,
+        collate_fn=lambda chosen: padded(chosen, options.prompt),
+        num_workers=options.workers,
+    )
 
 
 def model_of(options):
@@ -88,7 +140,7 @@ def model_of(options):
         "max_position_embeddings": 1024,
         "attn_implementation": "sdpa",
     }
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     if not options.window:
         return Qwen3ForCausalLM(Qwen3Config(**sizes))
     layers = ["sliding_attention"] * 3
@@ -111,6 +163,8 @@ def parse():
     """What to train."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--longest", type=int, default=512, help="slots that a row has at most, and a pack has")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--median", type=float, default=70)
     parser.add_argument("--spread", type=float, default=0.6)
@@ -130,14 +184,7 @@ def main():
     """Train."""
     options = parse()
     torch.set_num_threads(1)
-    rows = Rows(options.rows * options.steps, options.median, options.spread, options.slow_ms, options.vocabulary)
-    join = packed if options.order == "packed" else padded
-    loader = DataLoader(
-        rows,
-        batch_sampler=batches_of(rows, options.order, options.rows, options.steps),
-        collate_fn=lambda chosen: join(chosen, options.prompt),
-        num_workers=options.workers,
-    )
+    loader = loader_of(options)
     model = model_of(options)
     if options.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})

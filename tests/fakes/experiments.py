@@ -146,6 +146,13 @@ class FakeExperiments:
             self.measured("remedy", block, *shape, usual * times, variant=variant)
         return self
 
+    def below_window(self, ms: float, shape: tuple[int, int], window: int, blocks: int = 9) -> "FakeExperiments":
+        """The usual shape, and as many rows of one token less than a window that take ``ms``."""
+        for block in range(blocks):
+            self.measured("remedy", block, *shape, variant="none")
+            self.measured("remedy", block, shape[0], window - 1, ms, variant="below_window")
+        return self
+
     def dropped(self, **changes: Any) -> "FakeExperiments":
         usual: dict[str, Any] = {"experiment": "scaling", "rows": 64, "length": 4096, "reason": "memory", "text": ""}
         self.records.append(Dropped(**{**usual, **changes}))

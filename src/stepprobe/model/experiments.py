@@ -23,7 +23,8 @@ Experiment = Literal[
 ``fixed_tokens``: more rows of fewer tokens each; ``padded`` and ``unpadded``: the same real tokens with and without
 padding; ``loss``: output layer and loss alone, forward and backward; ``loss_chunk``: the same in chunks of ``variant``
 rows; ``loss_metric``: what is computed beside the loss (``variant``: ``entropy`` or ``accuracy``); ``remedy``: the
-micro-step with the remedy ``variant`` on, beside ``variant`` = ``"none"`` in the same block.
+micro-step with the remedy ``variant`` on, beside ``variant`` = ``"none"`` in the same block; ``below_window`` is as
+many rows of one token less than the model's sliding window.
 """
 
 

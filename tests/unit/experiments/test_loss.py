@@ -281,3 +281,37 @@ def test_a_remedy_that_changes_the_loss_is_dropped(monkeypatch, few_blocks):
     (dropped,) = journal.of("dropped", variant=remedies.LABELLED_ROWS)
     assert "it is another step" in dropped["text"]
     assert not journal.of("measured", variant=remedies.LABELLED_ROWS)
+
+
+def windowed(window):
+    torch.manual_seed(0)
+    config = transformers.Gemma3TextConfig(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, max_position_embeddings=256, sliding_window=window,
+        layer_types=["sliding_attention", "full_attention"],
+    )  # fmt: skip
+    return transformers.Gemma3ForCausalLM(config).train()
+
+
+@pytest.mark.parametrize(("window", "length"), [(24, 23), (10, 9), (25, None), (1, None)])
+def test_below_a_window_that_rows_reach_the_step_is_asked(window, length):
+    asked = remedies.cases(bench(Harness(windowed(window))), SHAPE)
+    assert [case.length for case in asked if case.variant == remedies.BELOW_WINDOW] == [length] * (length is not None)
+
+
+def test_a_window_of_no_layer_is_none():
+    model = windowed(16)
+    model.config.layer_types = ["full_attention"] * 2
+    assert remedies.BELOW_WINDOW not in [case.variant for case in remedies.cases(bench(Harness(model)), SHAPE)]
+
+
+def test_the_loss_below_a_window_is_another_one_and_yet_measured(monkeypatch, few_blocks):
+    monkeypatch.setattr("stepprobe.instruments.experiments.driver.SAME_LOSS", 1e-7)
+    journal = ListJournal()
+    plan = Plan(seconds=120, anyway=True, batches=((24, 24, 24),), longest=256, vocabulary=VOCABULARY)
+    run_experiments(Harness(windowed(6)), journal, plan, torch)
+    lines = journal.of("measured", variant=remedies.BELOW_WINDOW)
+    beside = journal.of("measured", variant=remedies.NONE)
+    assert {line["length"] for line in lines} == {5}
+    assert {line["block"] for line in lines} == {line["block"] for line in beside}
+    assert lines[0]["loss"] != pytest.approx(beside[0]["loss"], rel=1e-4)

@@ -66,3 +66,22 @@ def test_a_profile_can_be_the_run_after():
     _, found = examine(profile(accounts={"recompute": 30}), profile(seed=3))
     assert [one.remedy for one in found.judged] == ["forecast.checkpointing_off"]
     assert found.judged[0].measured.value == pytest.approx(30, abs=2)
+
+
+def packed(labelled, seed=2):
+    """A run without a mask: eight rows of 512 slots."""
+    counts = {"slots": 4096, "real": 4096, "labelled": labelled}
+    shapes, facts = {"shapes": [("8×512", 80)]}, {"counts.real": "no attention mask, so all slots"}
+    spent = {"forward.attention": 50, "backward.mlp": 110}
+    return evidence(run(seed, spent, counts=counts, sites=shapes, **facts))
+
+
+def test_packing_is_seen_without_a_mask_where_as_many_tokens_have_a_label():
+    _, found = examine(profile(), packed(labelled=4070))
+    assert "forecast.packing" in [one.remedy for one in found.judged]
+
+
+def test_padding_without_a_mask_is_no_packing():
+    """Half of the slots have no label, as padding has none."""
+    _, found = examine(profile(), packed(labelled=2000))
+    assert "forecast.packing" not in [one.remedy for one in found.judged]

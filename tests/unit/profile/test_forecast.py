@@ -51,6 +51,28 @@ def report(batches, terms=TERMS, *, noise=0.0, seed=0, more=lambda planted: None
     return profile.derive(evidence(planted.end(), *processes))
 
 
+def test_a_forecast_about_padding_is_as_far_off_as_the_fit_was_about_padding():
+    """Padding saves what the fit says, or a third less: the interval is then at least a third of the saving wide."""
+
+    def measured(factor):
+        def more(planted):
+            for block in range(9):
+                planted.measured("padded", block, 8, 512, real=8 * 200)
+                saved = compute_ms([512] * 8, TERMS) - compute_ms([200] * 8, TERMS)
+                unpadded = compute_ms([512] * 8, TERMS) - factor * saved
+                planted.measured("unpadded", block, 8, 200, unpadded)
+
+        found = report(batches_of(1), more=more).figures
+        step = found["forecast.padding_free"]
+        return step.value, (step.high - step.low) / 2, found["step.wall"].value - step.value
+
+    value, half, saved = measured(1.0)
+    same, wider, _ = measured(2 / 3)
+    assert value == same
+    assert wider > half
+    assert wider > 0.33 * saved
+
+
 def test_a_fixed_share_explains_ms_swift_10111():
     """Padding 29.65 % to 3.34 %: tokens say 1.374×, 1838 to 1978 tokens a second are 1.076×."""
     tokens, published = (1 - 0.0334) / (1 - 0.2965), 1978 / 1838
@@ -275,6 +297,17 @@ def test_workers_hide_what_is_only_waited_for():
     assert found.figures["step.wall"].value - step.high <= 80
 
 
+def test_workers_that_keep_up_leave_little_of_the_loading():
+    """Fetching takes less than the rest of the step: two workers hide it, and a tenth may stay."""
+    found = report([[256] * 8] * 40, around={"data.fetch": 60.0}, off_cpu={"data.fetch": 60.0}, loader_workers=0)
+    saved = found.figures["step.wall"].value - found.figures["forecast.workers"].value
+    step, now = found.figures["forecast.workers"], found.figures["step.wall"].value
+    assert not step.bound
+    assert saved == pytest.approx(60)
+    assert now - step.high == pytest.approx(54, abs=0.5)
+    assert now - step.low == pytest.approx(60, abs=0.5)
+
+
 def test_workers_that_are_there_deliver_at_most_twice_as_fast():
     found = report([[256] * 8] * 40, around={"data.wait": 100.0}, loader_workers=2).figures
     assert found["forecast.workers"].bound
@@ -299,6 +332,33 @@ def test_rows_below_the_window_save_up_to_the_quadratic_part():
     shorter = 4 * TERMS[1] * (600 - 511) + 4 * TERMS[2] * (600**2 - 511**2)
     assert now - step.high == pytest.approx(shorter, rel=0.02)
     assert now - step.low == pytest.approx(shorter + 4 * TERMS[2] * 511**2, rel=0.05)
+
+
+def test_the_step_below_the_window_decides_where_it_was_asked():
+    """What came there, 70 of the 122 ms of the usual shape, is what all batches of that shape get."""
+
+    def asked(planted):
+        windowed(planted)
+        planted.below_window(70.0, (4, 600), 512)
+
+    found = report([[600] * 4] * 40, more=asked).figures
+    step, now = found["forecast.fast_path"], found["step.wall"].value
+    usual = compute_ms([600] * 4, TERMS)
+    assert not step.bound
+    assert now - step.value == pytest.approx(usual - 70, rel=0.01)
+    assert step.low < step.value < step.high
+    assert step.high - step.low < 0.05 * (now - step.value)
+
+
+def test_batches_that_are_shorter_than_the_window_gain_nothing_below_it():
+    def asked(planted):
+        windowed(planted)
+        planted.below_window(70.0, (4, 600), 512)
+
+    long = compute_ms([600] * 4, TERMS)
+    found = report([[600] * 4, [600] * 4, [100] * 4] * 20, more=asked).figures
+    step, now = found["forecast.fast_path"], found["step.wall"].value
+    assert now - step.value == pytest.approx(2 / 3 * (long - 70), rel=0.02)
 
 
 def test_a_window_that_is_not_reached_costs_nothing():

@@ -79,6 +79,17 @@ def _padding(process: Process) -> float | None:
     return 1 - process.counter("real").value / process.counter("slots").value
 
 
+def _padding_by_labels(gains: Gains) -> float | None:
+    """Return the share of padding of a run without a mask: as many of its tokens have a label as before, no padding."""
+    first, second = gains.first, gains.second
+    if not second.unmasked or not all(observed(one, "labelled") and observed(one, "slots") for one in (first, second)):
+        return None
+    real, labelled = first.counter("real").value, first.counter("labelled").value
+    if not labelled:
+        return None
+    return max(0.0, 1 - second.counter("labelled").value / second.counter("slots").value * real / labelled)
+
+
 def _tokens_of_a_row(process: Process) -> float | None:
     rows, micro_steps = mean_rows(process), process.counter("micro_steps").value
     return (
@@ -88,6 +99,8 @@ def _tokens_of_a_row(process: Process) -> float | None:
 
 def _less_padding(gains: Gains) -> str:
     before, after = _padding(gains.first), _padding(gains.second)
+    if after is None:
+        after = _padding_by_labels(gains)
     if before is None or after is None or before - after < LESS * before:
         return ""
     return f"padding {before:.0%} → {after:.0%} of the slots"
@@ -151,6 +164,8 @@ def _more_rows(gains: Gains, *_: object) -> str:
 
 
 def _fewer_syncs(gains: Gains, *_: object) -> str:
+    if gains.first.unmasked != gains.second.unmasked:  # models ask a mask on the host whether it hides anything
+        return ""
     return _counter(gains, "syncs")
 
 

@@ -44,6 +44,16 @@ def penalty(seen: Seen) -> Found:
     return figures, (_table(seen.fit, with_, without, said.value if said else None),), tuple(notes)
 
 
+def missed(seen: Seen) -> float:
+    """Return by which part the fit is off about what leaving the padding out saves; 0 where that was not measured."""
+    padded, unpadded = seen.answers.of("padded"), seen.answers.of("unpadded")
+    measured = paired(_by_block(seen.answers, padded), _by_block(seen.answers, unpadded))
+    if measured is None or not isinstance(seen.fit, Fit):
+        return 0.0
+    by_fit = seen.fit.ratio(_work(padded), _work(unpadded))[0]
+    return abs((1 - 1 / measured.value) / (1 - 1 / by_fit) - 1) if by_fit > 1 else 0.0
+
+
 def _by_block(answers: Answers, lines: Sequence[Measured]) -> dict[int, float]:
     """Return the ms of each block: all its micro-steps together."""
     spent: dict[int, float] = {}

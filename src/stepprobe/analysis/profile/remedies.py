@@ -7,14 +7,21 @@ from dataclasses import replace
 from stepprobe.analysis import chunks
 from stepprobe.analysis.forecast import Forecast, Span, saving, saving_up_to
 from stepprobe.analysis.profile import batches
+from stepprobe.analysis.profile.batches import Batches
+from stepprobe.analysis.profile.penalty import missed
 from stepprobe.analysis.profile.repeated import Middle, paired
 from stepprobe.analysis.profile.situation import WAITING, Situation, sliding_window
 from stepprobe.analysis.profile.view import Seen
+from stepprobe.analysis.scaling import Work
 from stepprobe.model.estimate import Estimate
 
 LOADING = ("data.wait", "data.fetch", "data.collate")
 WORKERS_FEWEST = 2
 """One worker loads while the other hands over."""
+HANDED_OVER = 0.1
+"""Part of the loading that stays at most where workers keep up: batches cross from process to process, unevenly.
+
+On a busy machine it is one worker's part: they wait for cores as the training does."""
 AROUND = ("forward.other", "backward.other", "unattributed", "gc")
 """Where checkpointing's own work lies: random states, packed tensors, frames that refer to each other."""
 CHECKPOINTED = (0.2, 0.34)
@@ -30,13 +37,20 @@ def bucketing(now: Situation) -> Said:
         return "the batches hold no padding"
     if now.batches.size < 2:
         return "a batch of one row is padded by nothing that grouping could change"
-    found = batches.ratio(now.fit, now.batches, batches.bucketed)
+    found = _less_padding(now, batches.bucketed)
     first = "padding to the longest of a batch; " if now.batches.one_length else ""
     return Forecast(
         "bucketing",
         f'{first}train_sampling_strategy="group_by_length"',
         saving(now.step.shrunk(found), now.n, _by_fit(now, found, "padding goes, the fixed part stays")),
     )
+
+
+def _less_padding(now: Situation, order: batches.Order) -> Span:
+    """Return the time in another order over that of now, as far off as the fit was where padding was measured."""
+    assert now.batches is not None
+    found = batches.ratio(now.fit, now.batches, order)
+    return replace(found, half=math.hypot(found.known, (1 - found.value) * missed(now.seen)))
 
 
 def _by_fit(now: Situation, found: Span, why: str) -> str:
@@ -50,7 +64,7 @@ def packing(now: Situation) -> Said:
     work = batches.packed(now.batches, apart=now.apart)
     if work.batches > 0.98 * now.batches.work.batches:
         return "the rows are as long as a pack: packing changes nothing"
-    found = batches.ratio(now.fit, now.batches, lambda one: batches.packed(one, apart=now.apart))
+    found = _less_padding(now, lambda one: batches.packed(one, apart=now.apart))
     saved = now.step.shrunk(found)
     fewer = work.batches / now.batches.work.batches
     attention = "rows apart in attention" if now.apart else "attention over whole packs (no variable-length kernel)"
@@ -70,7 +84,7 @@ def padding_free(now: Situation) -> Said:
     """The rows of a batch joined, without padding."""
     if now.batches is None or now.batches.padding < 1e-3:
         return "the batches hold no padding"
-    found = batches.ratio(now.fit, now.batches, lambda one: batches.flattened(one, apart=now.apart))
+    found = _less_padding(now, lambda one: batches.flattened(one, apart=now.apart))
     attention = "rows apart in attention" if now.apart else "attention over the joined row (no variable-length kernel)"
     return Forecast(
         "padding_free",
@@ -138,21 +152,58 @@ def fast_path(now: Situation) -> Said:
     if max(now.batches.slots) < window:
         return f"all rows are shorter than the window of {window:,}: the causal kernel runs already"
     cut = batches.shortened(now.batches, window - 1)
-    value, low, _ = now.fit.ratio(cut.work, now.batches.work)
     lost = 1 - cut.tokens / now.batches.tokens
-    square = now.fit.part(cut.work, 2) / now.fit.time(now.batches.work)[0]
-    least = now.step.shrunk(Span(min(1.0, value), None)).value
-    most = now.step.shrunk(Span(max(0.0, min(value, low) - square), None)).value
+    asked = _below_window(now, cut)
     return Forecast(
         "fast_path",
         f"max_length={window - 1}: below the window of {window:,} no mask is made",
-        saving_up_to(
-            max(least, most),
-            now.n,
-            f"from the shorter rows alone to the whole quadratic part; {lost:.1%} of the tokens are cut off",
-            least=max(0.0, least),
-        ),
+        _at_most_the_square(now, cut, lost) if asked is None else _as_measured(now, asked, lost),
+        tried=None if asked is None else asked.value,
     )
+
+
+def _at_most_the_square(now: Situation, cut: Batches, lost: float) -> Estimate:
+    """Return the saving where the step was not asked below the window: only its ends are known."""
+    assert now.batches is not None
+    value, low, _ = now.fit.ratio(cut.work, now.batches.work)
+    square = now.fit.part(cut.work, 2) / now.fit.time(now.batches.work)[0]
+    least = now.step.shrunk(Span(min(1.0, value), None)).value
+    most = now.step.shrunk(Span(max(0.0, min(value, low) - square), None)).value
+    why = f"from the shorter rows alone to the whole quadratic part; {lost:.1%} of the tokens are cut off"
+    return saving_up_to(max(least, most), now.n, why, least=max(0.0, least))
+
+
+def _as_measured(now: Situation, asked: Span, lost: float) -> Estimate:
+    why = (
+        f"forward and backward × {asked.value:.3f}, measured one token below the window beside the usual shape, in "
+        f"turn; {lost:.1%} of the tokens are cut off"
+    )
+    return saving(now.step.shrunk(asked), now.n, why)
+
+
+def _below_window(now: Situation, cut: Batches) -> Span | None:
+    """Return the time of all batches, cut below the window, over that of now, as the step itself answered.
+
+    The step was asked at one shape. Batches of other lengths get what came there over what the fit says of it, for the
+    part of them that is cut; those that are shorter than the window stay as they are.
+    """
+    assert now.batches is not None
+    lines = now.seen.answers.of("remedy")
+    ms = now.seen.answers.ms
+    short = {one.block: ms(one) for one in lines if one.variant == "below_window"}
+    usual = {one.block: ms(one) for one in lines if one.variant == "none"}
+    found = paired(short, usual)
+    if found is None:
+        return None
+    at = {one.variant: (one.rows, one.length) for one in lines}
+    by_fit = now.fit.ratio(Work.of([at["below_window"]]), Work.of([at["none"]]))[0]
+    total, saved, lower = 0.0, 0.0, 0.0
+    for rows, before, after in zip(now.batches.real, now.batches.slots, cut.slots, strict=True):
+        own, less = (now.fit.time(Work.of([(len(rows), slots)]))[0] for slots in (before, after))
+        total += own
+        saved += max(0.0, own - less * found.value / by_fit) if after < before else 0.0
+        lower += own if after < before else 0.0
+    return Span(1 - saved / total, None if found.half is None else found.half * lower / total)
 
 
 def workers(now: Situation) -> Said:
@@ -171,20 +222,26 @@ def workers(now: Situation) -> Said:
         )
     rest = max(0.0, now.step.wall.value - loading.value)
     count = max(WORKERS_FEWEST, math.ceil(loading.value / rest) + 1 if rest else WORKERS_FEWEST)
+    left = max(0.0, loading.value / count - rest)  # so many workers do not fetch as fast as the step trains
     # what the loading only waits for runs beside any training; what it computes needs a core of its own
     waits = min(loading.value, now.off_cpu(*LOADING)) if now.on_cpu else loading.value
-    low = waits * (1 - 1 / count)
-    value = max(low, waits)
+    value = max(0.0, waits - left)
+    stays = 1 / count if now.seen.answers.anyway else HANDED_OVER
     return Forecast(
         "workers",
         f"DataLoader(num_workers={count}): loading beside the training",
         Estimate(
             value=value,
             unit="ms",
-            low=min(low, value),
+            low=max(0.0, value - stays * loading.value),
             high=max(most, value),
             n=loading.n,
-            method=f"{loading.value:.3g} ms of loading, of which {waits:.3g} ms can run beside any training",
+            method=(
+                f"{loading.value:.3g} ms of loading, of which {waits:.3g} ms can run beside any training; "
+                f"{count} workers need {loading.value / count:.3g} ms for the rows of a step, the rest of it takes "
+                f"{rest:.3g} ms; up to {stays:.0%} stays, since what was fetched is handed over"
+                f"{' and workers wait for cores, too' if now.seen.answers.anyway else ''}"
+            ),
         ),
     )
 
@@ -310,7 +367,7 @@ def _tried(seen: Seen) -> Iterator[tuple[str, Middle]]:
     """Return the micro-step with a remedy over the one without, where both were measured in turn."""
     lines = seen.answers.of("remedy")
     without = {one.block: seen.answers.ms(one) for one in lines if one.variant == "none"}
-    for variant in sorted({one.variant for one in lines} - {"none", ""}):
+    for variant in sorted({one.variant for one in lines} - {"none", "below_window", ""}):
         own = {one.block: seen.answers.ms(one) for one in lines if one.variant == variant}
         if found := paired(own, without):
             yield variant.replace("-", "_"), found

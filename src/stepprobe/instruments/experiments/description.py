@@ -54,6 +54,16 @@ def _setting(root: Any, name: str) -> int | None:
     return None
 
 
+def sliding_window(root: Any) -> int | None:
+    """Return the tokens that a model's sliding layers see at once; None where it has none."""
+    for config in _configs(root):
+        window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+        sliding = getattr(config, "use_sliding_window", True) and (not kinds or "sliding_attention" in kinds)
+        if isinstance(window, int) and window > 0 and sliding:
+            return window
+    return None
+
+
 def _configs(root: Any) -> Iterator[Any]:
     """Yield the configurations of a root and of what it wraps, with those of their text parts."""
     modules: Sequence[Any] = [root, *(one for _, one in zip(range(8), root.modules(), strict=False))]

@@ -128,12 +128,14 @@ def _affordable(bench: Bench, cases: list[Case], budget_s: float) -> list[Case]:
 
 
 def _agreeing(bench: Bench, cases: list[Case]) -> list[Case]:
-    """Return the cases without remedies that change the loss of the step."""
-    plain = next((bench.pilot_of(case).loss for case in cases if case.variant == remedies.NONE), None)
+    """Return the cases without remedies that change the loss of the step; at another shape it is another loss."""
+    known = next((case for case in cases if case.variant == remedies.NONE), None)
+    plain = None if known is None else bench.pilot_of(known).loss
     able = []
     for case in cases:
         loss = bench.pilot_of(case).loss
-        if case.experiment == "remedy" and loss is not None and plain is not None and not _same(loss, plain):
+        alike = case.experiment == "remedy" and known is not None and case.point == known.point
+        if alike and loss is not None and plain is not None and not _same(loss, plain):
             bench.drop(case, "refused", f"the loss is {loss:.6g} with it and {plain:.6g} without: it is another step")
         else:
             able.append(case)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from stepprobe.instruments.experiments.bench import Bench, Case, labelled_in
+from stepprobe.instruments.experiments.description import sliding_window
 from stepprobe.instruments.experiments.loss import IGNORED, model_with_loss, output_layer
 from stepprobe.instruments.experiments.plan import Point
 
@@ -17,6 +18,7 @@ NONE = "none"
 CHECKPOINTING_OFF = "checkpointing_off"
 CHECKPOINTING_ON = "checkpointing_on"
 LABELLED_ROWS = "labelled_rows"
+BELOW_WINDOW = "below_window"
 _ABSENT: Any = object()
 
 
@@ -94,10 +96,18 @@ class LabelledRows(Switch):
 
 
 def cases(bench: Bench, shape: Point) -> list[Case]:
-    """Return the micro-step at a shape as it is, and with each remedy that can be switched in place."""
+    """Return the micro-step at a shape as it is, with each remedy that can be switched in place, and below a window.
+
+    Rows one token shorter than a sliding window need no switch: a shape is all that this remedy changes.
+    """
     root = bench.harness.root()
     switches: list[Switch | None] = [checkpointing(root, bench.torch), labelled_rows(root, bench, shape)]
-    return [_step(bench, shape, None), *(_step(bench, shape, switch) for switch in switches if switch)]
+    found = [_step(bench, shape, None), *(_step(bench, shape, switch) for switch in switches if switch)]
+    rows, length = shape
+    window = sliding_window(root)
+    if window is not None and 1 < window <= length:
+        found.append(dataclasses.replace(bench.step("remedy", rows, window - 1), variant=BELOW_WINDOW))
+    return found
 
 
 def _step(bench: Bench, shape: Point, switch: Switch | None) -> Case:
