@@ -64,6 +64,11 @@ class Span:
         """Half-width, 0 where none is known."""
         return self.half or 0.0
 
+    def plus(self, other: "Span") -> "Span":
+        """Return the sum of two spans whose errors have nothing to do with each other."""
+        half = None if self.half is None else math.hypot(self.half, other.known)
+        return Span(self.value + other.value, half)
+
 
 @dataclass(frozen=True)
 class Step:

@@ -26,6 +26,8 @@ BLOCKS_FEWEST = 4
 """Repetitions below which their scatter gives no interval."""
 DRAWS = 400
 """Resamplings of the blocks."""
+WITNESSES = 3
+"""Shapes that the fit did not see from which on their errors say how far off the form is anywhere."""
 MOVED = 0.05
 """Relative change from the first to the last repetition above which the clock moved; below, the order evens it out."""
 
@@ -112,6 +114,8 @@ class Fit:
     """Factor on the standard deviation of ``draws`` that gives half a 95 % interval."""
     shapes: tuple[Shape, ...]
     blocks: int
+    elsewhere: float = 0.0
+    """Relative half-width within which 95 % of all shapes lie, judged by those of other experiments; 0: not judged."""
 
     def time(self, work: Work) -> tuple[float, float, float]:
         """Return the ms that some work takes, and the ends of their interval."""
@@ -127,7 +131,7 @@ class Fit:
     def widening(self) -> float:
         """Relative half-width that no interval goes below: it then holds what was measured at the held-out shape."""
         error = self.heldout_error or 0.0
-        return max(self.model_error, abs(1 / (1 + error) - 1))
+        return max(self.model_error, abs(1 / (1 + error) - 1), self.elsewhere)
 
     def part(self, work: Work, term: int) -> float:
         """Return the ms of one term."""
@@ -173,6 +177,28 @@ def fit(samples: Sequence[Sample]) -> Fit | Refusal:
         blocks=blocks,
     )
     return _checked(found, samples, fitted, middles)
+
+
+def witnessed(found: Fit, samples: Sequence[Sample]) -> Fit:
+    """Let the shapes of other experiments say, too, how far the form is off where the fit did not look.
+
+    One held-out shape can lie on the curve by chance. Where there are ``WITNESSES`` or more, their errors are taken as
+    drawn from all errors of the form, and every interval is as wide as 95 % of those.
+    """
+    known = {(one.rows, one.length) for one in found.shapes}
+    off = [abs(one.error) for one in found.shapes if one.heldout]
+    for shape in _distinct(one for one in samples if one.shape not in known):
+        off.append(abs(found.time(Work.of([shape]))[0] / median([one.ms for one in samples if one.shape == shape]) - 1))
+    if len(off) < WITNESSES:
+        return found
+    usual = (sum(error**2 for error in off) / len(off)) ** 0.5
+    wider = replace(found, elsewhere=usual * t_quantile((1 + CONFIDENCE) / 2, len(off)))
+    return replace(wider, shapes=tuple(_again(one, wider) for one in found.shapes))
+
+
+def _again(shape: Shape, found: Fit) -> Shape:
+    predicted, low, high = found.time(Work.of([(shape.rows, shape.length)]))
+    return replace(shape, predicted=predicted, low=low, high=high)
 
 
 def per_row(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:

@@ -108,6 +108,15 @@ class Answers:
             if self.ms(one) > 0
         )
 
+    @cached_property
+    def witnesses(self) -> tuple[Sample, ...]:
+        """Repetitions of the plain micro-step, without padding, in experiments that are not about the fit."""
+        return tuple(
+            Sample(one.rows, one.length, one.block, self.ms(one), heldout=True)
+            for one in self.of("fixed_tokens", "unpadded", "remedy")
+            if one.variant in ("", "none") and self.ms(one) > 0
+        )
+
     def _all(self, kind: type[Record]) -> tuple[Record, ...]:
         return tuple(one for one in self.records if isinstance(one, kind))
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from stepprobe.analysis.profile.answers import Answers, read_answers
-from stepprobe.analysis.scaling import Fit, Refusal, Work, fit, per_row
+from stepprobe.analysis.scaling import Fit, Refusal, Work, fit, per_row, witnessed
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.wording import signed
 from stepprobe.errors import UsageError
@@ -25,8 +25,9 @@ TERMS: tuple[tuple[str, Unit, float], ...] = (
 
 
 def fitted(answers: Answers) -> Fit | Refusal:
-    """Fit the experiments of one process."""
-    return fit(answers.samples)
+    """Fit the experiments of one process, and let those that are not about the fit say how far off it is."""
+    found = fit(answers.samples)
+    return witnessed(found, answers.witnesses) if isinstance(found, Fit) else found
 
 
 def fit_figures(found: Fit, answers: Answers) -> dict[str, Estimate]:
@@ -84,9 +85,16 @@ def shape_table(found: Fit) -> Table:
         rows=rows,
         caption=(
             "Forward, loss and backward of the user's own step. The fit passes through the shapes that it was made of; "
-            "the one that was held out says what it is worth, and no interval is narrower than its error."
+            "the one that was held out says what it is worth, and no interval is narrower than its error"
+            f"{_by_witnesses(found)}."
         ),
     )
+
+
+def _by_witnesses(found: Fit) -> str:
+    if not found.elsewhere:
+        return ""
+    return f", nor than ±{found.elsewhere:.1%}, by what it misses the shapes of the other experiments"
 
 
 def columns(heads: Sequence[str]) -> tuple[Column, ...]:

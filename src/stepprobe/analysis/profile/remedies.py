@@ -72,7 +72,7 @@ def packing(now: Situation) -> Said:
         "packing",
         f"packing=True, into rows of {max(now.batches.slots):,} slots",
         saving(
-            replace(saved, value=saved.value + now.each_step(fewer)),
+            saved.plus(now.each_step(fewer)),
             now.n,
             f"{_by_fit(now, found, attention)}; {fewer:.0%} as many optimizer steps for the same rows",
         ),
@@ -295,7 +295,7 @@ def batch_size(now: Situation) -> Said:
     saved = now.step.shrunk(found)
     halved = now.batches.accumulation < 2
     if halved:
-        saved = replace(saved, value=saved.value + now.each_step(0.5))
+        saved = saved.plus(now.each_step(0.5))
     how = "" if halved else ", half the accumulation"
     return Forecast(
         "batch_size",

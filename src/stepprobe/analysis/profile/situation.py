@@ -21,6 +21,8 @@ COMPUTE = (*FORWARD, *BACKWARD, "recompute")
 WAITING = ("sync", "d2h")
 OF_EACH_STEP = ("optimizer", "clip", "zero_grad", "scheduler")
 """Accounts of an optimizer step that do not grow with its rows."""
+PERHAPS_OF_EACH_STEP = ("logging", "callbacks", "gc", "data.wait", "unattributed")
+"""Accounts of which nobody knows whether they come with the step or with its rows."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,13 @@ class Situation:
             return 0.0
         return self.view.process.mean(lambda entry: sum(entry.off_cpu.get(name, 0) for name in names) / 1e6).value
 
-    def each_step(self, fewer: float) -> float:
-        """Return what is saved for each row when only a part of the optimizer steps is taken for the same rows."""
-        return self.account(*OF_EACH_STEP).value * (1 - fewer)
+    def each_step(self, fewer: float) -> Span:
+        """Return what is saved for each row when only a part of the optimizer steps is taken for the same rows.
+
+        What surely comes once a step, and half of what may.
+        """
+        surely, perhaps = (self.account(*names).value * (1 - fewer) for names in (OF_EACH_STEP, PERHAPS_OF_EACH_STEP))
+        return Span(surely + perhaps / 2, abs(perhaps) / 2)
 
     @cached_property
     def loss_share(self) -> Span:
