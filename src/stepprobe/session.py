@@ -93,6 +93,12 @@ def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bo
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
+    if not folder.is_dir():
+        gone = (
+            f"{_path(folder)} was removed while the script ran, and all that was observed with it; name a place that "
+            "the script leaves alone: --out DIR"
+        )
+        return Result(report=_not_measured(evidence, folder, gone), folder=folder, status=evidence.status, problems=())
     masks.foretell(folder, asked=foretells and evidence.status == "finished")
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)

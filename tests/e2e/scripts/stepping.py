@@ -86,7 +86,11 @@ def plain(arguments):
             loss = loss_of(model(batch["input_ids"], batch["attention_mask"]), batch["labels"]) / arguments.accumulation
             if arguments.kind == "twice":
                 loss = loss + model(batch["input_ids"]).mean()
-            loss.backward()
+            if arguments.kind == "not_a_number":
+                loss = loss * float("nan")
+            loss.backward(retain_graph=arguments.kind == "two_losses")
+            if arguments.kind == "two_losses":
+                loss.backward()
             total += loss.item()
         optimizer.step()
         scheduler.step()

@@ -116,6 +116,25 @@ def test_a_refused_fit_keeps_the_rest():
     assert not any(name.startswith(("fit.", "forecast.")) for name in report.figures)
 
 
+@pytest.mark.parametrize(
+    ("reason", "text", "said"),
+    [
+        ("time", "its warm-up alone should take 9 s", ", the time was up; give the experiments more seconds"),
+        ("refused", "ValueError: 128 tokens only", ": ValueError: 128 tokens only"),
+    ],
+)
+def test_a_fit_without_its_shapes_says_what_kept_them_away(reason, text, said):
+    lines = planted().dropped(rows=1, length=1024, reason=reason, text=text).scaling(shapes=((1, 128), (8, 128)))
+    report = derived(lines.end())
+    assert "2 shapes were measured, and three terms need three shapes" in report.headline
+    assert f"1×1024 was dropped{said}" in report.headline
+
+
+def test_a_fit_without_its_shapes_says_what_stopped_the_experiments():
+    report = derived(planted().scaling(shapes=((1, 128),)).end(reason="interrupted"))
+    assert "three shapes: the experiments were stopped: interrupted" in report.headline
+
+
 def test_a_planted_drift_is_refused():
     report = derived(planted(drift=0.04).scaling().end())
     assert report.verdict == "not measured"
