@@ -4,14 +4,12 @@ import json
 import math
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from stepprobe import probes, store
 from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
-from stepprobe.instruments.environment import environment
 from stepprobe.launch import command, masks, script, stages
 from stepprobe.model.calibration import CALIBRATION, Pair
 from stepprobe.model.estimate import exact
@@ -137,46 +135,6 @@ def ask(subject: Subject, probe: str, *, out: Path, name: str, argv: Sequence[st
     derived = msgspec.structs.replace(derived, run=_path(folder))
     problems += _write(folder, derived)
     return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
-
-
-def trace(paths: Sequence[Path], *, out: Path, top: int) -> Result:
-    """Read profiler traces and report on them.
-
-    Args:
-        paths: Trace files, or folders of them: the ranks of one job.
-        out: Folder of run folders.
-        top: Rows of each table.
-
-    Raises:
-        UsageError: A file cannot be read, the run folder cannot be made, or numpy is missing.
-        NotObserved: No file holds a trace.
-    """
-    from stepprobe.analysis.trace.summary import encode_summaries
-    from stepprobe.instruments.trace import files
-
-    found = files.find(paths)
-    if find_spec("numpy") is None:
-        raise UsageError("stepprobe trace needs numpy; pip install numpy")
-    subject = found[0].name if len(found) == 1 else f"{found[0].name} and {len(found) - 1} more"
-    planned = Evidence(
-        probe="trace",
-        command="trace",
-        subject=subject,
-        environment=environment(),
-        files={},
-        options={"top": str(top)},
-    )
-    folder = store.create(out, found[0].name, planned, ("trace", *map(str, paths)))
-    traces = files.TraceFiles(paths=tuple(found), folder=folder, planned=planned, summarise=encode_summaries)
-    try:
-        probes.load("trace").measure(traces)
-    except StepprobeError:
-        store.discard(folder)
-        raise
-    problems = _seal(folder, "finished")
-    derived = _derive(store.load(folder), folder)
-    problems += _write(folder, derived)
-    return Result(report=derived, folder=folder, status="finished", problems=tuple(problems))
 
 
 def trace_track(folder: Path, paths: Sequence[Path], target: Path) -> None:

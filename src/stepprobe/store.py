@@ -8,10 +8,11 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Literal
 
@@ -110,16 +111,6 @@ def keep(folder: Path, files: Mapping[str, bytes]) -> None:
     _keep(folder, write)
 
 
-def discard(folder: Path) -> None:
-    """Remove a run folder in which nothing was observed; one that is sealed stays.
-
-    Raises:
-        EvidenceError: The folder cannot be read.
-    """
-    if read_manifest(folder).state == "running":
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def seal(folder: Path, status: str) -> None:
     """Hash all evidence of a folder and note how its subject ended. Sealing again changes nothing.
 
@@ -130,7 +121,7 @@ def seal(folder: Path, status: str) -> None:
     manifest = read_manifest(folder)
     if manifest.state == "sealed":
         return
-    files = {name: _describe(_read(folder, name)) for name in _evidence_names(folder)}
+    files = {name: _describe_file(folder, name) for name in _evidence_names(folder)}
     _keep(folder, lambda: _write_manifest(folder, _changed(manifest, state="sealed", status=status, files=files)))
 
 
@@ -332,13 +323,26 @@ def _check_name(name: str) -> None:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """Read a regular file of the folder; a link is not followed, since it could lead anywhere."""
+    with _opened(folder, name) as file:
+        return file.read()
+
+
+def _describe_file(folder: Path, name: str) -> StoredFile:
+    """Hash a file piece by piece: evidence may be large."""
+    with _opened(folder, name) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return StoredFile(sha256=digest, bytes=file.tell())
+
+
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[BufferedReader]:
+    """Open a regular file of the folder; a link is not followed, since it could lead anywhere."""
     try:
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise EvidenceError(f"{as_text(name)} in {as_text(folder.name)} is not a plain file")
-            return file.read()
+            yield file
     except OSError as error:
         if name == MANIFEST and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise EvidenceError(f"{as_text(str(folder))} is not a run folder: it holds no {MANIFEST}") from error

@@ -1,6 +1,7 @@
 """The few steps under the profiler: their trace is in the report, and the script notices nothing."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,7 +74,8 @@ def test_its_folder_can_be_derived_verified_compared_and_read(traced, environmen
     assert stepprobe(environment, "report", found).returncode == 0
     assert (found / "report.json").read_bytes() == before
     assert stepprobe(environment, "verify", found).returncode == 0
-    assert stepprobe(environment, "compare", found, found).returncode == 0
+    copied = shutil.copytree(found, folder / "copied")
+    assert stepprobe(environment, "compare", found, copied).returncode == 0
     (trace,) = found.glob("*.json.gz")
     read = stepprobe(environment, "trace", trace, "--out", folder / "read", "--json")
     assert json.loads(read.stdout)["figures"]["trace.steps"]["value"] == 3

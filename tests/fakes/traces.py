@@ -116,6 +116,11 @@ class Builder:
         return any(launched is None or launched <= time for launched in launches)
 
 
+def steps_of(summary):
+    """The device ledger step by step, device after device."""
+    return [step for one in summary.devices for step in one.steps(summary.step_names)]
+
+
 def training(steps=3, ns=0):
     """A few ordinary steps: two streams, a collective, a copy, a sync, a wait for data. ``ns`` shifts the grid."""
     built = Builder()

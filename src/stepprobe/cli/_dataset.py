@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepprobe.cli._packages import need_numpy
 from stepprobe.cli._parser import positive
 from stepprobe.errors import UsageError
 
@@ -82,7 +83,7 @@ def _subject(
 ) -> "Dataset":
     if not arguments.data:
         raise UsageError(f"name a dataset, or - for standard input; see stepprobe {probe} --help")
-    need_numpy()
+    need_numpy("counting lengths")
     from stepprobe.instruments.dataset import tokenizer
     from stepprobe.instruments.dataset.counting import Settings
     from stepprobe.instruments.dataset.subject import Dataset
@@ -183,18 +184,6 @@ def _read(path: Path, option: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name another file with {option}") from error
-
-
-def need_numpy() -> None:
-    """Stop where numpy is missing.
-
-    Raises:
-        UsageError: It is.
-    """
-    from importlib.util import find_spec
-
-    if find_spec("numpy") is None:
-        raise UsageError("counting lengths needs numpy; pip install numpy")
 
 
 def cache() -> Path:

@@ -50,14 +50,15 @@ def _data(arguments: argparse.Namespace) -> "Dataset | None":
     """
     if not arguments.data:
         return None
-    from stepprobe.cli._dataset import cache, need_numpy
+    from stepprobe.cli._dataset import cache
+    from stepprobe.cli._packages import need_numpy
     from stepprobe.instruments.dataset import tokenizer
     from stepprobe.instruments.dataset.counting import Settings
     from stepprobe.instruments.dataset.subject import Dataset
     from stepprobe.instruments.environment import environment
     from stepprobe.model.evidence import Evidence
 
-    need_numpy()
+    need_numpy("counting lengths")
     own = Path(arguments.model)
     named = arguments.tokenizer or (str(own) if (own / "tokenizer.json").is_file() else None)
     planned = Evidence(

@@ -2,14 +2,17 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepprobe.cli._console import show, shown_path, tell
+from stepprobe.cli._packages import need_numpy
 from stepprobe.cli._parser import positive
 from stepprobe.errors import UsageError
 
 if TYPE_CHECKING:
+    from stepprobe.instruments.trace.files import TraceFiles
     from stepprobe.model.report import Report, Table
 
 SUMMARY = "read profiler traces and say where the device's time in each step went"
@@ -41,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     for path in (arguments.table, arguments.perfetto):
         if path is not None:
             require_writable(path)
-    result = session.trace(arguments.files, out=arguments.out, top=arguments.top)
+    subject = _subject(arguments.files, arguments.top)
+    argv = ("stepprobe", "trace", *map(str, arguments.files))
+    result = session.ask(subject, "trace", out=arguments.out, name=subject.paths[0].name, argv=argv)
     wanted = show(result.report, as_json=arguments.json, stream=sys.stdout)
     for problem in result.problems:
         tell(problem)
@@ -53,6 +58,30 @@ def run(arguments: argparse.Namespace) -> int:
         tell(f"trace with our accounts written to {shown_path(arguments.perfetto)}; open it in ui.perfetto.dev")
     tell(f"kept, with report.html, in {shown_path(result.folder)}")
     return wanted
+
+
+def _subject(paths: Sequence[Path], top: int) -> "TraceFiles":
+    """Return the traces that are named, unread.
+
+    Raises:
+        UsageError: One of them does not exist, or numpy is missing.
+    """
+    from stepprobe.analysis.trace.summary import encode_summaries
+    from stepprobe.instruments.environment import environment
+    from stepprobe.instruments.trace.files import TraceFiles, find
+    from stepprobe.model.evidence import Evidence
+
+    found = find(paths)
+    need_numpy("stepprobe trace")
+    planned = Evidence(
+        probe="trace",
+        command="trace",
+        subject=found[0].name if len(found) == 1 else f"{found[0].name} and {len(found) - 1} more",
+        environment=environment(),
+        files={},
+        options={"top": str(top)},
+    )
+    return TraceFiles(paths=tuple(found), planned=planned, summarise=encode_summaries)
 
 
 def _by_name(report: "Report") -> "Table":

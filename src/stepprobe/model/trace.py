@@ -1,11 +1,11 @@
 """A trace as columns: what is kept of each row of a profiler trace, in integer nanoseconds.
 
-A trace of a gigabyte becomes about 45 bytes a row. The columns are the evidence of ``stepprobe trace``; the file that
-they were read from is named by its SHA-256. Rows stand in a canonical order (start, longest first, then names), so the
-order of events in the file changes nothing.
+A row becomes 22 to 49 bytes: each column is as wide as its values need. The columns are the evidence of ``stepprobe
+trace``; the file that they were read from is named by its SHA-256. Rows stand in a canonical order (start, longest
+first, then names), so the order of events in the file changes nothing.
 
-Layout of a column file, little-endian: an 8-byte magic, the arrays in the order of ``ARRAYS``, the header as JSON, the
-header's length in 8 hex digits, and the SHA-256 of all of that in 64 hex digits.
+Layout of a column file, little-endian: an 8-byte magic, the arrays, the widest first and else in the order of
+``ARRAYS``, the header as JSON, the header's length in 8 hex digits, and the SHA-256 of all of that in 64 hex digits.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Ints = np.typing.NDArray[np.integer[Any]]
     Mask = np.typing.NDArray[np.bool_]
 
-COLUMNS_SCHEMA = 1
+COLUMNS_SCHEMA = 2
 MAGIC = b"steptrc1"
 SUFFIX = ".columns"
 """Ending of column files in a run folder."""
@@ -55,15 +55,19 @@ KIND_OF = {
 
 ARRAYS = {
     "start": "<i8",
-    "duration": "<i8",
-    "correlation": "<i8",
-    "external": "<i8",
-    "sequence": "<i8",
+    "duration": "<i4",
+    "correlation": "<i1",
+    "external": "<i1",
+    "sequence": "<i1",
     "name": "<i4",
-    "thread": "<i4",
+    "thread": "<i1",
     "kind": "<i1",
 }
-"""Columns and their types; 8-byte ones first, so that each array is aligned."""
+"""Columns and the narrowest type of each; ids are never added up, so they may be as narrow as they are small."""
+
+_WIDTHS = ("<i1", "<i2", "<i4", "<i8")
+_FIRST_TYPES = dict(zip(ARRAYS, ("<i8", "<i8", "<i8", "<i8", "<i8", "<i4", "<i4", "<i1"), strict=True))
+"""Types of schema 1, whose headers do not name them."""
 
 ABSENT = -1
 """Stands for an id that a row does not carry."""
@@ -116,6 +120,8 @@ class TraceHeader(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     threads: tuple[tuple[str, str], ...] = ()
     """(process, thread) as text; for device rows (device, stream)."""
+    types: dict[str, str] = {}
+    """Type of each column in its file; schema 1 does not say them."""
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +144,19 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     kind: "Ints"
 
 
-def encode_columns(columns: Columns) -> Iterator[bytes]:
+def narrowed(name: str, column: "Ints") -> "Ints":
+    """Return a column in the narrowest type that holds its values."""
+    import numpy as np
+
+    low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    for kind in _WIDTHS[_WIDTHS.index(ARRAYS[name]) :]:
+        held = np.iinfo(kind)
+        if held.min <= low and high <= held.max:
+            return column.astype(kind, copy=False)
+    return column
+
+
+def encode_columns(columns: Columns) -> Iterator[bytes | memoryview]:
     """Yield the parts of a column file; joined or written one after the other they are the file."""
     digest = hashlib.sha256()
     for part in _parts(columns):
@@ -147,13 +165,21 @@ def encode_columns(columns: Columns) -> Iterator[bytes]:
     yield digest.hexdigest().encode()
 
 
-def _parts(columns: Columns) -> Iterator[bytes]:
+def _parts(columns: Columns) -> Iterator[bytes | memoryview]:
+    import numpy as np
+
     yield MAGIC
-    for name, kind in ARRAYS.items():
-        yield getattr(columns, name).astype(kind, copy=False).tobytes()
-    header = msgspec.json.encode(columns.header)
+    types = {name: getattr(columns, name).dtype.newbyteorder("<").str.replace("|", "<") for name in ARRAYS}
+    for name, kind in _laid_out(types):
+        yield np.ascontiguousarray(getattr(columns, name), kind).view("u1").data
+    header = msgspec.json.encode(msgspec.structs.replace(columns.header, schema=COLUMNS_SCHEMA, types=types))
     yield header
     yield b"%08x" % len(header)
+
+
+def _laid_out(types: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the columns and their types as they follow each other: the widest first, so that each is aligned."""
+    return sorted(((name, types[name]) for name in ARRAYS), key=lambda column: -_WIDTHS.index(column[1]))
 
 
 def decode_columns(name: str, content: bytes) -> Columns:
@@ -168,13 +194,14 @@ def decode_columns(name: str, content: bytes) -> Columns:
         raise EvidenceError(f"{name}: damaged (its checksum does not match); restore it, or read the trace again")
     length = int(content[-72:-64], 16)
     try:
-        header = msgspec.json.decode(content[-72 - length : -72], type=TraceHeader)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        header = msgspec.json.decode(memoryview(content)[-72 - length : -72], type=TraceHeader)
+        columns = _laid_out(header.types or _FIRST_TYPES)
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, ValueError) as error:
         raise EvidenceError(f"{name}: its header is not of this schema ({error}); upgrade stepprobe") from error
     if header.schema > COLUMNS_SCHEMA:
         raise EvidenceError(f"{name}: written by a newer stepprobe (schema {header.schema}); upgrade stepprobe")
     arrays, place = {}, len(MAGIC)
-    for column, kind in ARRAYS.items():
+    for column, kind in columns:
         arrays[column] = np.frombuffer(content, kind, header.rows, place)
         place += header.rows * np.dtype(kind).itemsize
     return Columns(header=header, **arrays)

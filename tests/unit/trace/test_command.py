@@ -173,13 +173,14 @@ def test_traces_too_large_for_columns_leave_summaries(tmp_path, capsys, monkeypa
 
 
 def test_without_numpy_the_next_step_is_named(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("stepprobe.session.find_spec", lambda name: None)
+    monkeypatch.setattr("stepprobe.cli._packages.find_spec", lambda name: None)
     assert main(["trace", written(tmp_path, training())]) == 2
     assert "pip install numpy" in capsys.readouterr().err
 
 
 def test_two_runs_of_trace_are_not_compared_as_trainings(tmp_path, capsys):
     assert main(["trace", written(tmp_path, training())]) == 0
-    (folder,) = (tmp_path / "stepprobe-runs").iterdir()
-    assert main(["compare", str(folder), str(folder)]) == 2
+    assert main(["trace", written(tmp_path, training(4))]) == 0
+    folders = sorted((tmp_path / "stepprobe-runs").iterdir())
+    assert main(["compare", *map(str, folders)]) == 2
     assert "stepprobe run" in capsys.readouterr().err

@@ -3,31 +3,30 @@
 from itertools import pairwise
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepprobe.analysis.trace.cover import Cover
-from stepprobe.analysis.trace.device import DeviceStep
-from stepprobe.analysis.trace.summary import summarise
+from stepprobe.analysis.trace import device
+from stepprobe.analysis.trace.report import read_summaries
+from stepprobe.analysis.trace.summary import encode_summaries, summarise
 from stepprobe.analysis.trace.track import segments
 from stepprobe.errors import LedgerError
 from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.device import DEVICE_ACCOUNTS
-from tests.fakes.traces import Builder, training
+from tests.fakes.traces import Builder, steps_of, training
 
 
 def ledger(built):
     (found,) = summarise(read_bytes("a.json", built.text()))
-    return [{account: step.accounts_ns[account] for account in DEVICE_ACCOUNTS} for step in found.steps], found
+    return [{account: step.accounts_ns[account] for account in DEVICE_ACCOUNTS} for step in steps_of(found)], found
 
 
 def agrees(built):
     accounts, found = ledger(built)
     assert accounts == built.answer()
-    tracked = [dict.fromkeys(DEVICE_ACCOUNTS, 0) for _ in found.steps]
-    places = {step.step: place for place, step in enumerate(found.steps)}
+    tracked = [dict.fromkeys(DEVICE_ACCOUNTS, 0) for _ in steps_of(found)]
+    places = {step.step: place for place, step in enumerate(steps_of(found))}
     for one in segments(read_bytes("a.json", built.text())):
         tracked[places[one.step]][one.account] += one.end_ns - one.start_ns
     assert tracked == accounts
@@ -37,8 +36,8 @@ def agrees(built):
 @pytest.mark.parametrize("ns", [0, 1, 999])
 def test_an_ordinary_training(ns):
     found = agrees(training(4, ns))
-    assert found.steps[0].hidden_ns == 50_000 + ns
-    assert [step.launched_ns for step in found.steps] == [690_000] * 4
+    assert steps_of(found)[0].hidden_ns == 50_000 + ns
+    assert [step.launched_ns for step in steps_of(found)] == [690_000] * 4
 
 
 def test_a_kernel_is_booked_to_the_step_that_launched_it():
@@ -50,9 +49,9 @@ def test_a_kernel_is_booked_to_the_step_that_launched_it():
     second = built.launch(900, 910)
     built.kernel("gemm", 1700, 2500, second, launched=900)
     found = agrees(built)
-    assert [step.launched_ns for step in found.steps] == [2000, 0]
-    assert found.steps[0].tail_ns == -1500
-    assert [step.accounts_ns["compute"] for step in found.steps] == [500, 1000]
+    assert [step.launched_ns for step in steps_of(found)] == [2000, 0]
+    assert steps_of(found)[0].tail_ns == -1500
+    assert [step.accounts_ns["compute"] for step in steps_of(found)] == [500, 1000]
 
 
 def test_what_was_launched_before_the_window_is_carried_over():
@@ -62,7 +61,7 @@ def test_what_was_launched_before_the_window_is_carried_over():
     late = built.launch(400, 410)
     built.kernel("gemm", 500, 600, late, launched=400)
     found = agrees(built)
-    assert found.steps[0].accounts_ns["carried_over"] == 300
+    assert steps_of(found)[0].accounts_ns["carried_over"] == 300
     assert found.outcomes["carried over"] == (1, 300)
     assert found.outcomes["no launch row, unexplained"] == (0, 0)
 
@@ -75,7 +74,7 @@ def test_a_missing_launch_row_in_the_middle_is_unexplained_not_carried_over():
     built.kernel("gemm", 500, 600, built.next() + 50)
     found = ledger(built)[1]
     assert found.outcomes["no launch row, unexplained"] == (1, 100)
-    assert found.steps[0].accounts_ns["compute"] == 200
+    assert steps_of(found)[0].accounts_ns["compute"] == 200
     assert ("(no launch row)", 1) in [(one.label, one.count) for one in found.by_name]
 
 
@@ -147,7 +146,7 @@ def test_without_steps_the_whole_trace_is_one_window():
     assert not found.marked
     assert "no ProfilerStep" in found.notes[0]
     assert found.step_walls_ns == (500,)
-    assert found.steps[0].accounts_ns["compute"] == 300
+    assert steps_of(found)[0].accounts_ns["compute"] == 300
 
 
 def test_two_processes_in_one_file_are_two_ranks():
@@ -161,7 +160,7 @@ def test_two_processes_in_one_file_are_two_ranks():
     found = summarise(read_bytes("a.json", merged.text()))
     assert [one.process for one in found] == ["42", "77"]
     for summary, built in zip(found, (one, other), strict=True):
-        assert [dict(step.accounts_ns) for step in summary.steps] == built.answer()
+        assert [dict(step.accounts_ns) for step in steps_of(summary)] == built.answer()
 
 
 def test_absurd_rows_are_left_out_and_named():
@@ -182,7 +181,7 @@ def test_a_long_kernel_that_nothing_contradicts_stays():
     built.step(0, 0, 5 * 10**9)
     built.kernel("ncclDevKernel_AllReduce", 10**9, 4 * 10**9, built.launch(100, 110), launched=100)
     found = agrees(built)
-    assert found.steps[0].accounts_ns["communication"] == 3 * 10**9
+    assert steps_of(found)[0].accounts_ns["communication"] == 3 * 10**9
     assert found.losses == ()
 
 
@@ -193,7 +192,7 @@ def test_two_devices_of_one_process_have_a_ledger_each():
     built.device = 1
     built.kernel("gemm", 300, 900, built.launch(120, 130), launched=120)
     found = ledger(built)[1]
-    assert [(step.device, step.accounts_ns["compute"]) for step in found.steps] == [("0", 300), ("1", 600)]
+    assert [(step.device, step.accounts_ns["compute"]) for step in steps_of(found)] == [("0", 300), ("1", 600)]
     assert found.busy_ns == 900
 
 
@@ -225,7 +224,7 @@ def test_siblings_that_overlap_on_a_stream_are_counted_once():
     built.step(0, 0, 1000)
     for start, end in ((100, 400), (300, 500)):
         built.kernel("gemm", start, end, built.launch(50, 60), launched=50)
-    assert agrees(built).steps[0].accounts_ns["compute"] == 400
+    assert steps_of(agrees(built))[0].accounts_ns["compute"] == 400
 
 
 def test_steps_without_kernels_stay():
@@ -234,8 +233,8 @@ def test_steps_without_kernels_stay():
     built.step(1, 1000, 2000)
     built.kernel("gemm", 1200, 1500, built.launch(1100, 1110), launched=1100)
     found = agrees(built)
-    assert [step.launched_ns for step in found.steps] == [0, 300]
-    assert found.steps[0].accounts_ns["idle.python"] == 1000
+    assert [step.launched_ns for step in steps_of(found)] == [0, 300]
+    assert steps_of(found)[0].accounts_ns["idle.python"] == 1000
 
 
 def test_the_same_trace_later_and_with_other_ids_gives_the_same_ledger():
@@ -311,12 +310,47 @@ def test_annotations_are_no_device_time():
     assert found.naive.annotation_ns == 900_000
 
 
-def test_a_ledger_that_does_not_close_is_refused():
-    step = ledger(training())[1].steps[0]
-    with pytest.raises(LedgerError):
-        msgspec.structs.replace(step, wall_ns=step.wall_ns + 1)
-    with pytest.raises(LedgerError):
-        DeviceStep.__post_init__(msgspec.structs.replace(step, accounts_ns={"compute": step.wall_ns + 5, "copy": -5}))
+@pytest.mark.parametrize(
+    "planted",
+    [{"wall": 1}, {"compute": -1}, {"idle.python": 7}, {"compute": -(10**9), "idle.data": 10**9}],
+)
+def test_a_ledger_that_does_not_close_is_refused(planted):
+    (whole,) = ledger(training())[1].devices
+    for place in range(len(whole)):
+        columns = dict(whole.columns)
+        for name, error in planted.items():
+            column = whole.column(name).copy()
+            column[place] += error
+            columns[name] = column.tobytes()
+        with pytest.raises(LedgerError, match=f"step {place + 1} of 3 on device 0"):
+            msgspec.structs.replace(whole, columns=columns)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_how_many_steps_are_booked_at_once_is_irrelevant(monkeypatch, at_once):
+    built = training(7, 3)
+    long = built.launch(1_100_000, 1_100_010)
+    built.kernel("gemm", 1_800_000, 4_300_000, long, 9, 1_100_000)  # across three steps
+    whole = agrees(built)
+    monkeypatch.setattr(device, "STEPS_AT_ONCE", at_once)
+    assert agrees(built).devices == whole.devices
+
+
+def test_many_streams_and_names():
+    built = Builder()
+    built.step(0, 0, 100_000)
+    for number in range(300):
+        built.op(f"op {number}", 10 * number, 10 * number + 9, tid=1000 + number)
+        call = built.launch(10 * number + 2, 10 * number + 4, tid=1000 + number)
+        built.kernel(f"gemm {number}", 300 * number + 50, 300 * number + 90 + number, call, 1 + number, 10 * number + 2)
+    found = agrees(built)
+    assert (found.streams, found.outcomes["linked to an operation"][0]) == (300, 300)
+    assert {one.label for one in found.by_op} == {f"op {number}" for number in range(300)}
+
+
+def test_a_summary_survives_its_file():
+    columns = read_bytes("a.json", training(5).text())
+    assert read_summaries({"a.summary.json": encode_summaries(columns)}) == summarise(columns)
 
 
 spans = st.tuples(st.integers(0, 3000), st.integers(0, 800)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -358,9 +392,9 @@ def test_any_trace_is_booked_as_the_oracle_books_it(built):
     accounts, found = ledger(built)
     carried = found.outcomes["carried over"][0]
     unexplained = found.outcomes["no launch row, unexplained"][0]
-    if found.steps and not unexplained:
+    if steps_of(found) and not unexplained:
         assert accounts == built.answer()
-    for step in found.steps:
+    for step in steps_of(found):
         assert sum(step.accounts_ns.values()) == step.wall_ns
     assert found.busy_ns <= found.naive.device_ns
     for table in (found.by_name, found.by_family, found.by_phase, found.by_op):
@@ -369,14 +403,3 @@ def test_any_trace_is_booked_as_the_oracle_books_it(built):
         assert sum(one.count for one in table) == found.kernels + found.copies
     assert sum(count for count, _ in found.outcomes.values()) == found.kernels + found.copies
     assert carried >= 0
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(spans, max_size=30), spans)
-def test_a_union_is_what_counting_instants_gives(intervals, window):
-    starts, ends = (np.array([pair[side] for pair in intervals], "<i8") for side in (0, 1))
-    cover = Cover(starts, ends)
-    instants = {time for start, end in intervals for time in range(start, end)}
-    assert cover.total == len(instants) <= sum(end - start for start, end in intervals)
-    low, high = (np.array([edge]) for edge in window)
-    assert cover.within(low, high)[0] == sum(window[0] <= time < window[1] for time in instants)

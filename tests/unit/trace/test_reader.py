@@ -1,8 +1,10 @@
 """Every layout, number format and kind of damage gives the same columns, or says what it could not use."""
 
 import gzip
+import hashlib
 import json
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -203,6 +205,37 @@ def test_columns_survive_the_file_and_notice_damage():
         damaged = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
         with pytest.raises(EvidenceError):
             decode_columns("a.columns", damaged)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(7, "<i1"), (127, "<i1"), (128, "<i2"), (2**15, "<i4"), (2**31 - 1, "<i4"), (2**31, "<i8")]
+)
+def test_a_column_is_as_wide_as_its_values_need(number, kind):
+    rows = [row("cpu_op", "a", 0, 1), row("kernel", "k", 5, 1, correlation=number), row("cpu_op", "b", 9, 1)]
+    for chunk in (1, 1 << 20):
+        found = read_bytes("a.json", kineto_text(rows), chunk)
+        assert found.correlation.tolist() == [-1, number, -1]
+        assert found.correlation.dtype == np.dtype(kind)
+        again = decode_columns("a", b"".join(encode_columns(found)))
+        same(again, found)
+        assert all(getattr(again, name).dtype == getattr(found, name).dtype for name in ARRAYS)
+        assert all(getattr(again, name).flags.aligned for name in ARRAYS)
+
+
+@pytest.mark.parametrize("length", [2**31 // 1000, 2**31 // 1000 + 1, 10**9, -(10**9)])
+def test_long_durations_are_kept(length):
+    rows = [row("cpu_op", "a", 0, length), row("cpu_op", "b", 1, 6)]
+    assert read_bytes("a.json", kineto_text(rows)).duration.tolist() == [length * 1000, 5000]
+
+
+def test_columns_of_the_first_schema_are_read_still():
+    columns = read_bytes("a.json", known_trace())
+    wide = dict.fromkeys(ARRAYS, "<i8") | {"name": "<i4", "thread": "<i4", "kind": "<i1"}
+    header = json.loads(msgspec.json.encode(columns.header))
+    header = json.dumps({name: value for name, value in header.items() if name != "types"} | {"schema": 1}).encode()
+    arrays = b"".join(getattr(columns, name).astype(kind).tobytes() for name, kind in wide.items())
+    content = b"steptrc1" + arrays + header + b"%08x" % len(header)
+    same(decode_columns("a", content + hashlib.sha256(content).hexdigest().encode()), columns)
 
 
 def test_a_missing_file_is_wrong_use(tmp_path):

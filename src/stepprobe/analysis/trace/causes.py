@@ -1,21 +1,23 @@
 """Why a device stood still: what its host was doing meanwhile, and whether work was already queued."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from stepprobe.analysis.trace.cover import Cover
 from stepprobe.analysis.trace.joining import NOTHING
+from stepprobe.analysis.trace.names import named
 from stepprobe.analysis.trace.steps import MARK
 from stepprobe.model.trace import ANNOTATION, LAUNCH, OP, Columns
 
 if TYPE_CHECKING:
     from stepprobe.model.trace import Ints, Mask
 
-DATA = ("DataLoader", "dataloader")
+_DATA = re.compile(r"DataLoader|dataloader")
 """Host rows with these words wait for, or make, the next batch."""
-SYNCS = ("Synchronize", "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+_SYNCS = re.compile(r"Synchronize|aten::(item|_local_scalar_dense|is_nonzero)")
 """Runtime calls and operations in which the host waits for the device."""
 BLOCKING = ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream", "cuMemcpyDtoH", "cuMemcpyHtoD")
 """Copies that return when they are done."""
@@ -40,20 +42,14 @@ class Host(msgspec.Struct, frozen=True):
 
 def observe_host(columns: Columns, rows: "Mask") -> Host:
     """Return the states of the host."""
-    import numpy as np
-
-    names = columns.header.names
-    call = rows & (columns.kind == LAUNCH)
-    op = rows & (columns.kind == OP) & ~np.isin(columns.name, _matching(names, (MARK,)))
-    noted = op | rows & (columns.kind == ANNOTATION)
-    syncs = [number for number in _matching(names, SYNCS)] + [
-        number for number, name in enumerate(names) if name in BLOCKING
-    ]
-    loading = noted & np.isin(columns.name, _matching(names, DATA))
+    op = rows & (columns.kind == OP)
+    op &= ~named(columns, op, lambda name: MARK in name)
+    busy = op | rows & (columns.kind == LAUNCH)
+    loading = named(columns, op | rows & (columns.kind == ANNOTATION), _DATA.search)
     return Host(
         data=_cover(columns, loading),
-        sync=_cover(columns, (call | op) & np.isin(columns.name, syncs)),
-        busy=_cover(columns, call | op),
+        sync=_cover(columns, named(columns, busy, lambda name: name in BLOCKING or _SYNCS.search(name))),
+        busy=_cover(columns, busy),
         data_rows=int(loading.sum()),
     )
 
@@ -79,9 +75,6 @@ def queued(starts: "Ints", launches: "Ints", busy: Cover) -> Cover:
     return Cover(since, gap_ends)
 
 
-def _matching(names: Sequence[str], words: Sequence[str]) -> list[int]:
-    return [number for number, name in enumerate(names) if any(word in name for word in words)]
-
-
 def _cover(columns: Columns, rows: "Mask") -> Cover:
-    return Cover(columns.start[rows], columns.start[rows] + columns.duration[rows])
+    starts = columns.start[rows]
+    return Cover(starts, starts + columns.duration[rows])

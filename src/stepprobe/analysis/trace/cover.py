@@ -1,6 +1,7 @@
 """Unions of intervals, exact in integers: the only way in which this package adds up times that may overlap."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ class Cover:
         import numpy as np
 
         keep = ends > starts
-        starts, ends = starts[keep], ends[keep]
+        if not keep.all():
+            starts, ends = starts[keep], ends[keep]
         if len(starts) > 1:
             if (starts[1:] < starts[:-1]).any():
                 order = np.argsort(starts, kind="stable")
@@ -28,7 +30,15 @@ class Cover:
             last = np.append(first[1:], True)
             starts, ends = starts[first], reach[last]
         self.starts, self.ends = starts, ends
-        self._before = np.cumsum(ends - starts) - (ends - starts)
+
+    @cached_property
+    def _before(self) -> "Ints":
+        """Length of the union before each of its intervals; most unions are never asked for it."""
+        import numpy as np
+
+        lengths = self.ends - self.starts
+        before: Ints = np.cumsum(lengths) - lengths
+        return before
 
     @property
     def total(self) -> int:
@@ -63,10 +73,15 @@ class Cover:
         """Return what lies between the first start and the last end and is not covered."""
         return Cover(self.ends[:-1], self.starts[1:])
 
-    def __or__(self, other: "Cover") -> "Cover":
+    def between(self, start: int, end: int) -> "Cover":
+        """Return the intervals of the union that reach into [start, end), whole."""
         import numpy as np
 
-        return Cover(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
+        first, last = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.starts, end, "left")
+        return Cover(self.starts[first:last], self.ends[first:last])
+
+    def __or__(self, other: "Cover") -> "Cover":
+        return union([self, other])
 
 
 def empty() -> Cover:
@@ -79,7 +94,9 @@ def empty() -> Cover:
 
 def union(covers: Iterable[Cover]) -> Cover:
     """Return the union of several."""
-    found = empty()
-    for cover in covers:
-        found = found | cover
-    return found
+    import numpy as np
+
+    found = [cover for cover in covers if len(cover.starts)]
+    if len(found) < 2:
+        return found[0] if found else empty()
+    return Cover(np.concatenate([one.starts for one in found]), np.concatenate([one.ends for one in found]))

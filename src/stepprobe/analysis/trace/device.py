@@ -8,43 +8,19 @@ import msgspec
 from stepprobe.analysis.trace.causes import Host, queued
 from stepprobe.analysis.trace.cover import Cover, empty, union
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, Join
+from stepprobe.analysis.trace.ledgers import DeviceSteps, booked, together
 from stepprobe.analysis.trace.processes import by_number
 from stepprobe.analysis.trace.steps import OUTSIDE, Steps
 from stepprobe.analysis.trace.validity import is_copy
-from stepprobe.errors import LedgerError
-from stepprobe.model.device import BUSY, DEVICE_ACCOUNTS
+from stepprobe.model.device import BUSY
 from stepprobe.model.trace import Columns
 
 if TYPE_CHECKING:
     from stepprobe.model.trace import Ints, Mask
 
 
-class DeviceStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step on one device, in ns.
-
-    Raises:
-        LedgerError: Its accounts do not sum to its wall time.
-    """
-
-    step: str
-    device: str
-    wall_ns: int
-    accounts_ns: dict[str, int]
-    launched_ns: int
-    """Union of the rows that this step launched, whenever they ran."""
-    communication_ns: int
-    """Union of communication in the step."""
-    hidden_ns: int
-    """Part of it that compute runs beside."""
-    head_ns: int
-    """From the step's start to the first row in it."""
-    tail_ns: int
-    """From the last row that the step launched to the step's end; negative: the device ran on after it."""
-
-    def __post_init__(self) -> None:
-        wrong = self.wall_ns - sum(self.accounts_ns.values())
-        if wrong or min(self.accounts_ns.values(), default=0) < 0:
-            raise LedgerError(f"{self.step} on device {self.device} does not close: {wrong} ns of {self.wall_ns} ns")
+STEPS_AT_ONCE = 1 << 14
+"""Steps that are booked at a time, so that unions of everything need not be held at once."""
 
 
 class DeviceRows(msgspec.Struct, frozen=True):
@@ -83,7 +59,7 @@ def devices(columns: Columns, joined: Join, steps: Steps, communicates: "Mask") 
     numbers = {name: number for number, name in enumerate(sorted(set(label), key=by_number))}
     device_of = np.array([numbers[name] for name in label], "<i4")[columns.thread[joined.device]]
     launched = np.where(joined.launch == NOTHING, NOTHING, columns.start[joined.launch])
-    step = np.where(joined.launch == NOTHING, OUTSIDE, steps.at(launched))
+    step = np.where(joined.launch == NOTHING, OUTSIDE, steps.at(launched)).astype("<i4")
     carried = joined.outcome == CARRIED
     copies = is_copy(columns.kind[joined.device])
     kinds = {
@@ -108,38 +84,37 @@ def layers(rows: DeviceRows, host: Host) -> list[tuple[str, Cover]]:
     return [*covers, ("idle.queued", queued(rows.starts, rows.launches, busy)), *host.states()]
 
 
-def ledgers(rows: DeviceRows, steps: Steps, host: Host) -> list[DeviceStep]:
-    """Return the ledger of each step on one device."""
-    starts, ends = steps.starts, steps.ends
+def ledger(rows: DeviceRows, steps: Steps, host: Host) -> DeviceSteps:
+    """Return the ledger of every step on one device."""
+    return together(_pieces(rows, steps, host), rows.name)
+
+
+def _pieces(rows: DeviceRows, steps: Steps, host: Host) -> Iterator[DeviceSteps]:
+    """Yield the ledger of some steps after the other."""
+    import numpy as np
+
+    launched, last = _launched(rows, len(steps.starts))
+    tail = steps.ends - np.where(launched > 0, last, steps.starts)
     held = layers(rows, host)
-    accounts, reached = {}, empty()
-    for account, cover in held:
-        wider = reached | cover
-        accounts[account] = wider.within(starts, ends) - reached.within(starts, ends)
-        reached = wider
-    accounts["idle.python"] = ends - starts - reached.within(starts, ends)
-    communicated = held[1][1].within(starts, ends)
-    hidden = communicated - accounts["communication"]
-    head = _head(union(cover for _, cover in held[: len(BUSY)]), starts, ends)
-    launched, last = (column.tolist() for column in _launched(rows, len(starts)))
-    begins, reaches = starts.tolist(), ends.tolist()
-    booked = list(zip(*(accounts[account].tolist() for account in DEVICE_ACCOUNTS), strict=True))
-    talked, beside, before = communicated.tolist(), hidden.tolist(), head.tolist()
-    found = []
-    for step in range(len(starts)):
-        found.append(
-            DeviceStep(
-                step=steps.names[step],
-                device=rows.name,
-                wall_ns=reaches[step] - begins[step],
-                accounts_ns=dict(zip(DEVICE_ACCOUNTS, booked[step], strict=True)),
-                launched_ns=launched[step],
-                communication_ns=talked[step],
-                hidden_ns=beside[step],
-                head_ns=before[step],
-                tail_ns=reaches[step] - (last[step] if launched[step] else begins[step]),
-            )
-        )
+    for first in range(0, len(steps.starts), STEPS_AT_ONCE):
+        piece = slice(first, first + STEPS_AT_ONCE)
+        found = _booked(held, steps.starts[piece], steps.ends[piece])
+        yield booked(rows.name, found | {"launched": launched[piece], "tail": tail[piece]})
+
+
+def _booked(held: list[tuple[str, Cover]], starts: "Ints", ends: "Ints") -> "dict[str, Ints]":
+    """Book the time of some steps: what an account holds is how much wider the union gets with it."""
+    near = [(account, cover.between(int(starts[0]), int(ends[-1]))) for account, cover in held]
+    found: dict[str, Ints] = {"wall": ends - starts}
+    rest, reached = found["wall"], empty()
+    for account, cover in near:
+        reached = reached | cover
+        left = found["wall"] - reached.within(starts, ends)
+        found[account], rest = rest - left, left
+    found["idle.python"] = rest
+    found["communicated"] = near[1][1].within(starts, ends)
+    found["hidden"] = found["communicated"] - found["communication"]
+    found["head"] = _head(union(cover for _, cover in near[: len(BUSY)]), starts, ends)
     return found
 
 

@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
+from stepprobe.analysis.trace.names import names_of, names_with
 from stepprobe.analysis.trace.validity import is_copy
 from stepprobe.model.trace import Columns
 
@@ -35,21 +36,14 @@ def family(name: str) -> str:
 
 
 def families(columns: Columns, rows: "Ints") -> list[str]:
-    """Return the family of each name in the trace that one of these rows has; of every other name, nothing.
-
-    A trace of many short steps has as many names that no row of the device has: the marks of its steps.
-    """
-    import numpy as np
-
+    """Return the family of each name in the trace that one of these rows has; of every other name, nothing."""
     found = [""] * len(columns.header.names)
-    for number in np.unique(columns.name[rows]).tolist():
+    for number in names_of(columns, rows).tolist():
         found[number] = family(columns.header.names[number])
     return found
 
 
 def communicate(columns: Columns, rows: "Ints") -> "Mask":
     """Tell which of these device rows are communication."""
-    import numpy as np
-
-    named = np.array([one == COMMUNICATION for one in families(columns, rows)] or [False])
+    named = names_with(columns, rows, lambda name: family(name) == COMMUNICATION)
     return named[columns.name[rows]] & ~is_copy(columns.kind[rows])

@@ -1,15 +1,19 @@
 """The figures of a trace report, and its ledger. Denominators are the steps' wall time, never a kernel window."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stepprobe.analysis.process import estimate
 from stepprobe.analysis.statistics import Blocks
-from stepprobe.analysis.trace.device import DeviceStep
+from stepprobe.analysis.trace.ledgers import DeviceSteps, together
 from stepprobe.analysis.trace.ranks import Ranks
 from stepprobe.analysis.trace.summary import TraceSummary
-from stepprobe.model.device import DEVICE_ACCOUNTS, IDLE
+from stepprobe.model.device import DEVICE_ACCOUNTS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.ledger import LedgerRow
+
+if TYPE_CHECKING:
+    from stepprobe.model.trace import Ints
 
 NS_PER_MS = 1e6
 _CARRIED = "carried over"
@@ -46,51 +50,45 @@ def figures(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> Figures:
             data / NS_PER_MS / count, "ms", count, "union of DataLoader rows in the steps"
         )
         found["trace.dataloader_share"] = exact(data / sum(walls), "1", count, "the same over the steps' wall")
-    steps = [step for one in summaries for step in one.steps]
-    if steps and any(one.kernels or one.copies for one in summaries):
-        found |= _step_figures(steps) | _row_figures(summaries)
+    if any(one.devices for one in summaries):
+        found |= _step_figures(all_steps(summaries)) | _row_figures(summaries)
     if ranks is not None and ranks.meetings:
         found |= _rank_figures(summaries, ranks)
     return found
 
 
-def mean(steps: Sequence[DeviceStep], value: Callable[[DeviceStep], int], method: str) -> Estimate:
+def all_steps(summaries: Sequence[TraceSummary]) -> DeviceSteps:
+    """Return every step of these traces, on every device."""
+    return together(device for one in summaries for device in one.devices)
+
+
+def _mean(blocks: Blocks, spent: "Ints", method: str) -> Estimate:
     """Return ms per step and device, with the interval that blocks of steps give."""
-    return estimate(Blocks([1] * len(steps)).mean([value(step) / NS_PER_MS for step in steps]), "ms", method, None)
+    return estimate(blocks.mean((spent / NS_PER_MS).tolist()), "ms", method, None)
 
 
-def share(steps: Sequence[DeviceStep], value: Callable[[DeviceStep], int], method: str) -> Estimate:
-    """Return a part of the steps' wall time."""
-    ratio = Blocks([1] * len(steps)).ratio([value(step) for step in steps], [step.wall_ns for step in steps])
-    return estimate(ratio, "1", method)
-
-
-def _spent(account: str) -> Callable[[DeviceStep], int]:
-    return lambda step: step.accounts_ns[account]
-
-
-def idle_ns(step: DeviceStep) -> int:
-    """Return how long the device stood still in a step."""
-    return sum(step.accounts_ns[account] for account in IDLE)
-
-
-def _step_figures(steps: Sequence[DeviceStep]) -> Figures:
-    found = {
-        "trace.busy_share": share(
-            steps, lambda step: step.wall_ns - idle_ns(step), "union of device rows over step wall"
-        ),
-        "trace.idle_share": share(steps, idle_ns, "step wall without device rows, over step wall"),
-        "trace.head": mean(steps, lambda step: step.head_ns, "from a step's start to the first device row in it"),
-        "trace.tail": mean(
-            steps, lambda step: step.tail_ns, "from a step's last device row to its end; − : ran past it"
-        ),
-        "trace.launched": mean(steps, lambda step: step.launched_ns, "union of the device rows that a step launched"),
+def _step_figures(steps: DeviceSteps) -> Figures:
+    blocks, wall, idle = Blocks([1] * len(steps)), steps.column("wall"), steps.idle
+    shares = {
+        "busy_share": (wall - idle, "union of device rows over step wall"),
+        "idle_share": (idle, "step wall without device rows, over step wall"),
     }
+    means = {
+        "head": "from a step's start to the first device row in it",
+        "tail": "from a step's last device row to its end; − : ran past it",
+        "launched": "union of the device rows that a step launched",
+    }
+    walls = wall.tolist()
+    found = {
+        f"trace.{name}": estimate(blocks.ratio(spent.tolist(), walls), "1", method)
+        for name, (spent, method) in shares.items()
+    }
+    found |= {f"trace.{name}": _mean(blocks, steps.column(name), method) for name, method in means.items()}
     for account in DEVICE_ACCOUNTS:
-        found[f"trace.device.{account}"] = mean(steps, _spent(account), "union in steps")
-    if communicated := sum(step.communication_ns for step in steps):
-        hidden = sum(step.hidden_ns for step in steps)
+        found[f"trace.device.{account}"] = _mean(blocks, steps.column(account), "union in steps")
+    if communicated := int(steps.column("communicated").sum()):
         method = "part of the communication's union beside which compute runs"
+        hidden = int(steps.column("hidden").sum())
         found["trace.comm_overlap_share"] = exact(hidden / communicated, "1", len(steps), method)
     return found
 
@@ -132,15 +130,15 @@ def _rank_figures(summaries: Sequence[TraceSummary], ranks: Ranks) -> Figures:
     }
 
 
-def ledger(steps: Sequence[DeviceStep]) -> tuple[LedgerRow, ...]:
+def ledger(steps: DeviceSteps) -> tuple[LedgerRow, ...]:
     """Return the device ledger as ms per step and device; its rows sum to the step's wall time."""
-    wall = sum(step.wall_ns for step in steps)
+    wall = int(steps.column("wall").sum())
     if not wall:
         return ()
-    rows = []
+    rows, blocks = [], Blocks([1] * len(steps))
     for account in DEVICE_ACCOUNTS:
-        spent = sum(step.accounts_ns[account] for step in steps)
-        if spent:
-            time = mean(steps, _spent(account), "mean of steps, unions")
+        column = steps.column(account)
+        if spent := int(column.sum()):
+            time = _mean(blocks, column, "mean of steps, unions")
             rows.append(LedgerRow(account=account, time=time, share=spent / wall, off_cpu=None))
     return tuple(rows)

@@ -21,7 +21,7 @@ def host_rows(columns: Columns, joined: Join) -> tuple[HostRow, ...]:
     """Return the operations with the most time of their own."""
     import numpy as np
 
-    duration = columns.duration[joined.ops]
+    duration = columns.duration[joined.ops].astype("<i8")
     own = duration.copy()
     inner = joined.parent != NOTHING
     np.subtract.at(own, joined.parent[inner], duration[inner])

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from stepprobe.model.trace import Ints, Mask
 
 NOTHING = -1
+PLACE = "<i4"
+"""Type of places among rows: a file of two thousand million rows would be hundreds of gigabytes."""
 _SLICE = 1 << 16
 """Rows that are turned into Python integers at a time."""
 
@@ -44,85 +46,82 @@ def join(columns: Columns, rows: "Mask", device: "Mask") -> Join:
     """Join the device rows among ``rows``."""
     import numpy as np
 
-    at = np.flatnonzero(device)
+    at = np.flatnonzero(device).astype(PLACE)
     launch = _launches(columns, np.flatnonzero(rows & (columns.kind == LAUNCH)), at)
-    ops = np.flatnonzero(rows & (columns.kind == OP))
+    ops = np.flatnonzero(rows & (columns.kind == OP)).astype(PLACE)
     parent, owner = _owners(columns, ops, launch)
-    op = np.where(owner == NOTHING, NOTHING, ops[owner] if len(ops) else NOTHING)
+    op = chosen(ops, owner)
     known = columns.correlation[at[launch != NOTHING]]
     floor = int(known.min()) if len(known) else 0
     correlation = columns.correlation[at]
     carried = (launch == NOTHING) & (correlation > 0) & (correlation < floor)
     outcome = np.select([op != NOTHING, launch != NOTHING, carried], [LINKED, OUTSIDE_OP, CARRIED], UNEXPLAINED)
-    return Join(at, launch, op, outcome, ops, parent, owner)
+    return Join(at, launch, op, outcome.astype("<i1"), ops, parent, owner)
 
 
 def _launches(columns: Columns, launches: "Ints", device: "Ints") -> "Ints":
     """Return the first launch row with the correlation of each device row."""
     import numpy as np
 
-    launches = launches[columns.correlation[launches] > 0]
+    launches = launches[columns.correlation[launches] > 0].astype(PLACE)
     ids = columns.correlation[launches]
     order = np.argsort(ids, kind="stable")
     ids, launches = ids[order], launches[order]
     wanted = columns.correlation[device]
     if not len(ids):
-        return np.full(len(device), NOTHING)
+        return np.full(len(device), NOTHING, PLACE)
     place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[place] == wanted, launches[place], NOTHING)
+    return chosen(launches, np.where(ids[place] == wanted, place, NOTHING))
+
+
+def chosen(values: "Ints", places: "Ints") -> "Ints":
+    """Return the values at these places; NOTHING where a place is NOTHING."""
+    import numpy as np
+
+    return np.concatenate([values, np.array([NOTHING], values.dtype)])[places]
 
 
 def _owners(columns: Columns, ops: "Ints", launch: "Ints") -> "tuple[Ints, Ints]":
     """Return the parent of each operation, and the operation of each device row, as places in ``ops``."""
     import numpy as np
 
-    parent, owner = np.full(len(ops), NOTHING), np.full(len(launch), NOTHING)
     launched = np.flatnonzero(launch != NOTHING)
-    op_thread = columns.thread[ops]
-    launch_thread = columns.thread[launch[launched]]
+    calls = launch[launched]
+    parent, owner = np.full(len(ops), NOTHING, PLACE), np.full(len(launch), NOTHING, PLACE)
+    op_thread, call_thread = columns.thread[ops], columns.thread[calls]
     for thread in np.unique(op_thread).tolist():
-        mine = np.flatnonzero(op_thread == thread)
-        calls = launched[launch_thread == thread]
-        calls = calls[np.argsort(columns.start[launch[calls]], kind="stable")]
+        mine, here = np.flatnonzero(op_thread == thread), np.flatnonzero(call_thread == thread)
         starts = columns.start[ops[mine]]
-        parent[mine], found = nest(starts, starts + columns.duration[ops[mine]], columns.start[launch[calls]])
-        parent[mine] = np.where(parent[mine] == NOTHING, NOTHING, mine[parent[mine]])
-        owner[calls] = np.where(found == NOTHING, NOTHING, mine[found])
+        found, holders = nest(starts, starts + columns.duration[ops[mine]], columns.start[calls[here]])
+        parent[mine], owner[launched[here]] = chosen(mine, found), chosen(mine, holders)
     return parent, owner
 
 
 def nest(starts: "Ints", ends: "Ints", times: "Ints") -> "tuple[Ints, Ints]":
     """Sweep one thread: return the innermost interval that contains each interval, and each time.
 
-    Intervals are sorted by (start, longest first), times ascending. Siblings that overlap count as nested as long as
-    the outer one still runs.
+    Intervals are sorted by (start, longest first). One contains another if it is the last before it that still runs at
+    its start, and a time up to its own end; so siblings that overlap count as nested as long as the outer one runs.
     """
     import numpy as np
 
-    parent = np.full(len(starts), NOTHING)
-    owner = np.full(len(times), NOTHING)
-    stack: list[tuple[int, int]] = []  # (end, place)
-    calls, n_calls = times.tolist(), len(times)
-    call = 0
-    for first in range(0, len(starts), _SLICE):
-        found = []
-        part = zip(starts[first : first + _SLICE].tolist(), ends[first : first + _SLICE].tolist(), strict=True)
-        for place, (start, end) in enumerate(part, first):
-            while call < n_calls and calls[call] < start:
-                owner[call] = _covering(stack, calls[call])
-                call += 1
-            while stack and stack[-1][0] <= start:
-                stack.pop()
-            found.append(stack[-1][1] if stack else NOTHING)
-            stack.append((end, place))
-        parent[first : first + _SLICE] = found
-    for last in range(call, n_calls):
-        owner[last] = _covering(stack, calls[last])
-    return parent, owner
-
-
-def _covering(stack: list[tuple[int, int]], time: int) -> int:
-    """Return the topmost interval that still runs at ``time``; what ended before is dropped."""
-    while stack and stack[-1][0] < time:
-        stack.pop()
-    return stack[-1][1] if stack else NOTHING
+    moments, count = np.concatenate([starts, times]), len(starts)
+    order = np.argsort(moments, kind="stable")
+    found = np.full(len(order), NOTHING, PLACE)
+    running, places = [1 << 63], [NOTHING]  # a stack whose bottom never ends
+    for first in range(0, len(order) if count else 0, _SLICE):
+        piece = order[first : first + _SLICE]
+        # in integers, what runs at a time is what ends after the one before it
+        since = moments[piece] - (piece >= count)
+        until = ends[np.minimum(piece, count - 1)]
+        held = []
+        for begin, end, place in zip(since.tolist(), until.tolist(), piece.tolist(), strict=True):
+            while running[-1] <= begin:
+                running.pop()
+                places.pop()
+            held.append(places[-1])
+            if place < count:
+                running.append(end)
+                places.append(place)
+        found[piece] = held
+    return found[:count], found[count:]

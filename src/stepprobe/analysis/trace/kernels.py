@@ -11,9 +11,7 @@ from stepprobe.analysis.trace.joining import NOTHING
 from stepprobe.model.device import BUSY
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from stepprobe.model.trace import Ints
+    from stepprobe.model.trace import Ints, Mask
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +72,7 @@ def exclusive(rows: DeviceRows) -> "Ints":
             starts = starts.copy()
             starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
         bare = np.maximum(ends - starts, 0)
-        found[mine] = np.where(bare > 0, bare - before.within(starts, np.maximum(starts, ends)), 0)
+        found[mine] = bare - before.within(starts, starts + bare)
         before = before | rows.cover(account)
     return found
 
@@ -103,23 +101,25 @@ def group(codes: "Ints", labels: Sequence[str], times: Timed) -> tuple[Group, ..
     """
     import numpy as np
 
-    distinct = {label: number for number, label in enumerate(sorted(set(labels)))}
-    place = np.array([distinct[label] for label in labels], "<i8")[codes] if len(codes) else codes
+    if not len(codes):
+        return ()
+    used = np.flatnonzero(np.bincount(codes)).tolist()
+    distinct = sorted({labels[code] for code in used})
+    number = {label: place for place, label in enumerate(distinct)}
+    table = np.zeros(used[-1] + 1, np.min_scalar_type(len(distinct)))  # narrow numbers are sorted fastest
+    table[used] = [number[labels[code]] for code in used]
+    place = table[codes]
+    order = np.argsort(place, kind="stable")
+    count = np.bincount(place)
+    first = np.cumsum(count) - count
 
-    def summed(values: "np.ndarray[tuple[int], np.dtype[np.integer]]") -> list[int]:
-        total = np.zeros(len(distinct), "<i8")
-        np.add.at(total, place, values)
-        return [int(value) for value in total]
+    def summed(values: "Ints | Mask") -> list[int]:
+        return [int(value) for value in np.add.reduceat(values[order], first, dtype="<i8")]
 
-    counts = summed(np.ones(len(codes), "<i8"))
-    late = summed((times.waited > 0).astype("<i8"))
-    columns = zip(
-        distinct, counts, summed(times.total), summed(times.exclusive), late, summed(times.waited), strict=True
-    )
+    sums = (summed(times.total), summed(times.exclusive), summed(times.waited > 0), summed(times.waited))
     groups = (
-        Group(label=label, count=count, total_ns=total, exclusive_ns=own, late=tardy, waited_ns=idle)
-        for label, count, total, own, tardy, idle in columns
-        if count
+        Group(label=label, count=rows, total_ns=total, exclusive_ns=own, late=late, waited_ns=waited)
+        for label, rows, total, own, late, waited in zip(distinct, count.tolist(), *sums, strict=True)
     )
     return tuple(sorted(groups, key=lambda one: (-one.total_ns, one.label)))
 

@@ -1,10 +1,12 @@
 """In which pass, and in which module, an operation ran."""
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis.trace.cover import Cover, empty
-from stepprobe.analysis.trace.joining import NOTHING, Join, nest
+from stepprobe.analysis.trace.cover import Cover
+from stepprobe.analysis.trace.joining import NOTHING, PLACE, Join, chosen, nest
+from stepprobe.analysis.trace.names import named, names_with
 from stepprobe.model.trace import ANNOTATION, PYTHON, Columns
 
 if TYPE_CHECKING:
@@ -19,25 +21,25 @@ _NODE = re.compile(r"autograd::engine::evaluate_function|\w+Backward\d*$")
 """Names of autograd nodes; traces before torch 1.9 have the second form only."""
 _CHECKPOINT = "CheckpointFunctionBackward"
 _OPTIMIZER = "Optimizer.step#"
-_RECOMPUTING = ("recompute_fn", "unpack_hook", "checkpoint_recompute")
+_RECOMPUTING = re.compile("recompute_fn|unpack_hook|checkpoint_recompute")
 
 
 def phases(columns: Columns, joined: Join, rows: "Mask") -> "tuple[Ints, Ints]":
     """Return the phase of each device row, and the place in ``joined.ops`` of the autograd node it ran under."""
     import numpy as np
 
-    names = columns.header.names
-    nodes = np.array([_NODE.match(name) is not None for name in names] or [False])
-    checkpoints = np.array([_CHECKPOINT in name for name in names] or [False])
+    nodes = names_with(columns, joined.ops, _NODE.match)
+    checkpoints = names_with(columns, joined.ops, lambda name: _CHECKPOINT in name)
     root = _nearest(nodes[columns.name[joined.ops]], joined.parent)
     owner = joined.owner
-    node = np.where(owner == NOTHING, NOTHING, root[owner] if len(root) else NOTHING)
+    node = chosen(root, owner)
     inside = node != NOTHING
     recomputed = np.zeros(len(owner), bool)
     recomputed[inside] = checkpoints[columns.name[joined.ops[node[inside]]]]
     launch = columns.start[joined.launch]
-    recomputed |= inside & _python(columns, rows, _RECOMPUTING).holds(launch)
-    optimizing = _annotated(columns, rows).holds(launch) & ~inside
+    recomputed |= inside & _cover(columns, rows & (columns.kind == PYTHON), _RECOMPUTING.search).holds(launch)
+    annotated = rows & (columns.kind == ANNOTATION)
+    optimizing = _cover(columns, annotated, lambda name: name.startswith(_OPTIMIZER)).holds(launch) & ~inside
     phase = np.select(
         [owner == NOTHING, recomputed, inside, optimizing], [UNLINKED, RECOMPUTE, BACKWARD, OPTIMIZER], FORWARD
     )
@@ -54,12 +56,8 @@ def modules(
     import numpy as np
 
     names = columns.header.names
-    wanted = [number for number, name in enumerate(names) if name.startswith(MODULE)]
-    calls = (
-        np.flatnonzero(rows & (columns.kind == PYTHON) & np.isin(columns.name, wanted))
-        if wanted
-        else np.empty(0, "<i8")
-    )
+    python = rows & (columns.kind == PYTHON)
+    calls = np.flatnonzero(named(columns, python, lambda name: name.startswith(MODULE)))
     if not len(calls):
         return None
     direct = _module_at(columns, calls, columns.thread[joined.launch], columns.start[joined.launch])
@@ -69,19 +67,19 @@ def modules(
     through[forward == NOTHING] = NOTHING
     module = np.where(direct == NOTHING, through, direct)
     labels = [*(name.removeprefix(MODULE) for name in names), "(no module)"]
-    return np.where(module == NOTHING, len(names), columns.name[module]), labels
+    return np.where(module == NOTHING, np.int32(len(names)), columns.name[module]), labels
 
 
 def _nearest(marked: "Mask", parent: "Ints") -> "Ints":
     """Return, for each operation, the nearest marked one among itself and those that contain it, or NOTHING."""
     import numpy as np
 
-    own = np.arange(len(parent))
+    own = np.arange(len(parent), dtype=PLACE)
     pointer = np.where(marked | (parent == NOTHING), own, parent)
     while True:
         further = pointer[pointer]
         if np.array_equal(further, pointer):
-            return np.where(marked[pointer], pointer, NOTHING) if len(pointer) else pointer
+            return np.where(marked[pointer], pointer, NOTHING).astype(PLACE)
         pointer = further
 
 
@@ -90,7 +88,7 @@ def _forward_of(columns: Columns, joined: Join, phase: "Ints", node: "Ints") -> 
     import numpy as np
 
     ops = joined.ops
-    backward = np.array([_NODE.match(name) is not None for name in columns.header.names] or [False])
+    backward = names_with(columns, ops, _NODE.match)
     forward = ops[~backward[columns.name[ops]] & (columns.sequence[ops] > NOTHING)]
     numbers, first = np.unique(columns.sequence[forward], return_index=True)
     found = np.full(len(node), NOTHING)
@@ -115,23 +113,12 @@ def _module_at(columns: Columns, calls: "Ints", threads: "Ints", times: "Ints") 
         here = here[np.argsort(times[here], kind="stable")]
         starts = columns.start[mine]
         _, place = nest(starts, starts + columns.duration[mine], times[here])
-        found[here] = np.where(place == NOTHING, NOTHING, mine[place])
+        found[here] = chosen(mine, place)
     return found
 
 
-def _python(columns: Columns, rows: "Mask", words: tuple[str, ...]) -> Cover:
-    import numpy as np
-
-    named = [number for number, name in enumerate(columns.header.names) if any(word in name for word in words)]
-    if not named:
-        return empty()
-    mine = rows & (columns.kind == PYTHON) & np.isin(columns.name, named)
-    return Cover(columns.start[mine], columns.start[mine] + columns.duration[mine])
-
-
-def _annotated(columns: Columns, rows: "Mask") -> Cover:
-    import numpy as np
-
-    named = [number for number, name in enumerate(columns.header.names) if name.startswith(_OPTIMIZER)]
-    mine = rows & (columns.kind == ANNOTATION) & np.isin(columns.name, named)
-    return Cover(columns.start[mine], columns.start[mine] + columns.duration[mine])
+def _cover(columns: Columns, rows: "Mask", wanted: Callable[[str], object]) -> Cover:
+    """Return when a row with a wanted name ran."""
+    mine = named(columns, rows, wanted)
+    starts = columns.start[mine]
+    return Cover(starts, starts + columns.duration[mine])

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis.trace.steps import MARK
+from stepprobe.analysis.trace.steps import marks
 from stepprobe.analysis.trace.validity import is_device
-from stepprobe.model.trace import ANNOTATION, DEVICE_ANNOTATION, LAUNCH, OP, Columns
+from stepprobe.model.trace import DEVICE_ANNOTATION, LAUNCH, Columns, narrowed
 
 if TYPE_CHECKING:
     from stepprobe.model.trace import Ints, Mask
@@ -21,12 +21,10 @@ def processes(columns: Columns, rows: "Mask") -> Iterator[tuple[str, "Mask"]]:
 
     header = columns.header
     pids = sorted({process for process, _ in header.threads})
-    pid_of = np.array([pids.index(process) for process, _ in header.threads] or [0])[columns.thread]
-    marks = [number for number, name in enumerate(header.names) if name.startswith(MARK)]
+    pid_of = narrowed("thread", np.array([pids.index(process) for process, _ in header.threads] or [0]))[columns.thread]
     hosted = rows & ~is_device(columns.kind) & (columns.kind != DEVICE_ANNOTATION)
     working = hosted & (columns.kind == LAUNCH)
-    marking = hosted & ((columns.kind == ANNOTATION) | (columns.kind == OP)) & np.isin(columns.name, marks)
-    found = np.unique(pid_of[marking]).tolist() or np.unique(pid_of[working]).tolist()
+    found = np.unique(pid_of[marks(columns, hosted)]).tolist() or np.unique(pid_of[working]).tolist()
     if len(found) < 2:
         yield pids[found[0]] if found else (pids[0] if pids else ""), rows
         return

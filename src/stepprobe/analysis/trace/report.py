@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stepprobe.analysis.trace.figures import figures, ledger
+from stepprobe.analysis.trace.figures import all_steps, figures, ledger
 from stepprobe.analysis.trace.findings import find
 from stepprobe.analysis.trace.ranks import Ranks, compare, ordered
 from stepprobe.analysis.trace.reservations import notes
@@ -43,11 +43,11 @@ def trace_report(evidence: Evidence, controls: tuple[Control, ...] = ()) -> Repo
     text = evidence.options.get("top", "")
     top = int(text) if text.isascii() and text.isdigit() else TOP
     missing = unread(evidence.files)
-    steps = [step for one in summaries for step in one.steps]
+    steps = all_steps(summaries)
     losses = missing or any(one.losses for one in summaries)
     return Report(
         command=evidence.command,
-        verdict="warn" if losses or not steps else "ok",
+        verdict="warn" if losses or not len(steps) else "ok",
         title=evidence.subject,
         headline=_headline(summaries, found, ranks),
         figures=found,

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis.trace.figures import NS_PER_MS
+from stepprobe.analysis.trace.ledgers import together
 from stepprobe.analysis.trace.ranks import Ranks, repeated
 from stepprobe.analysis.trace.summary import TraceSummary
 
@@ -69,12 +70,13 @@ def _step_notes(one: TraceSummary) -> Iterator[str]:
     if count and one.marked:
         share = _percent(spent, one.naive.device_ns)
         yield f"{count:,} device rows launched outside any step: {share} of device time"
-    steps = len(one.steps)
-    late = [step for step in one.steps if step.tail_ns < 0]
+    ledger = together(one.devices)
+    steps, tails = len(ledger), ledger.column("tail")
+    late = int((tails < 0).sum())
     if late:
-        most = max(-step.tail_ns for step in late) / NS_PER_MS
-        yield f"in {len(late)} of {steps} steps the device runs past the host's end, up to {most:,.1f} ms"
-    empty = sum(not step.launched_ns for step in one.steps)
+        most = -int(tails.min()) / NS_PER_MS
+        yield f"in {late} of {steps} steps the device runs past the host's end, up to {most:,.1f} ms"
+    empty = int((ledger.column("launched") == 0).sum())
     if empty:
         yield f"{empty} of {steps} steps launched no device work"
     gap = one.window_ns - sum(one.step_walls_ns)

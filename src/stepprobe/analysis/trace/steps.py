@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from stepprobe.analysis.trace.names import named
 from stepprobe.model.trace import ANNOTATION, DEVICE_ANNOTATION, OP, Columns
 
 if TYPE_CHECKING:
@@ -31,13 +32,17 @@ class Steps(msgspec.Struct, frozen=True):
         return np.where((place >= 0) & (times < self.ends[np.maximum(place, 0)]), place, OUTSIDE)
 
 
+def marks(columns: Columns, rows: "Mask") -> "Mask":
+    """Return those of the rows with which the host marked a step."""
+    host = rows & ((columns.kind == ANNOTATION) | (columns.kind == OP))
+    return named(columns, host, lambda name: name.startswith(MARK))
+
+
 def find_steps(columns: Columns, rows: "Mask") -> Steps:
     """Return the marked steps in order, or the whole trace where none is marked."""
     import numpy as np
 
-    marks = {number for number, name in enumerate(columns.header.names) if name.startswith(MARK)}
-    host = rows & ((columns.kind == ANNOTATION) | (columns.kind == OP)) & (columns.duration > 0)
-    found = np.flatnonzero(host & np.isin(columns.name, list(marks))) if marks else np.empty(0, "<i8")
+    found = np.flatnonzero(marks(columns, rows & (columns.duration > 0)))
     starts, ends = columns.start[found], columns.start[found] + columns.duration[found]
     keep, reach = [], None
     for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):

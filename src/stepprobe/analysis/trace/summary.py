@@ -12,11 +12,12 @@ import msgspec
 from stepprobe.analysis.trace import kernels as kernel_tables
 from stepprobe.analysis.trace.causes import observe_host
 from stepprobe.analysis.trace.cover import Cover
-from stepprobe.analysis.trace.device import DeviceRows, DeviceStep, devices, ledgers
+from stepprobe.analysis.trace.device import DeviceRows, devices, ledger
 from stepprobe.analysis.trace.families import communicate, families
 from stepprobe.analysis.trace.hosts import HostRow, host_rows
 from stepprobe.analysis.trace.joining import CARRIED, NOTHING, OUTCOMES, UNEXPLAINED, Join, join
 from stepprobe.analysis.trace.kernels import Group
+from stepprobe.analysis.trace.ledgers import DeviceSteps
 from stepprobe.analysis.trace.naive import Naive, naive_sums
 from stepprobe.analysis.trace.phases import PHASES, modules, phases
 from stepprobe.analysis.trace.processes import processes
@@ -61,8 +62,8 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The trace marks steps."""
     step_names: tuple[str, ...]
     step_walls_ns: tuple[int, ...]
-    steps: tuple[DeviceStep, ...]
-    """The device ledger: each step on each device."""
+    devices: tuple[DeviceSteps, ...]
+    """The device ledger: of each device every step."""
     window_ns: int
     """From the start of the first step to the end of the last."""
     outcomes: dict[str, tuple[int, int]]
@@ -125,14 +126,13 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
     joined = join(columns, rows, rows & is_device(columns.kind))
     communicates = communicate(columns, joined.device)
     parts = _Parts(columns, rows, joined, steps, tuple(devices(columns, joined, steps, communicates)), communicates)
-    host = observe_host(columns, rows)
     copies = int(is_copy(columns.kind[joined.device]).sum())
     return TraceSummary(
         **_identity(header, process),
         marked=steps.marked,
         step_names=steps.names,
         step_walls_ns=tuple((steps.ends - steps.starts).tolist()),
-        steps=tuple(step for one in parts.devices for step in ledgers(one, steps, host)),
+        **_ledgers(parts),
         window_ns=int(steps.ends[-1] - steps.starts[0]),
         outcomes=_outcomes(columns, joined),
         outside_steps=_outside(parts),
@@ -142,8 +142,6 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
         collective_rows=int(communicates.sum()),
         streams=len(np.unique(columns.thread[joined.device])),
         busy_ns=sum(Cover(one.starts, one.ends).total for one in parts.devices),
-        data_ns=int(host.data.within(steps.starts, steps.ends).sum()),
-        data_rows=host.data_rows,
         naive=naive_sums(columns, joined, rows),
         **_tables(parts),
         host=host_rows(columns, joined),
@@ -151,6 +149,16 @@ def _summary(columns: Columns, process: str, rows: "Mask", losses: tuple[Loss, .
         losses=losses,
         notes=steps.notes,
     )
+
+
+def _ledgers(parts: _Parts) -> dict[str, Any]:
+    """Return what depends on the host's states; they are the largest of what is derived, and gone afterwards."""
+    host, steps = observe_host(parts.columns, parts.rows), parts.steps
+    return {
+        "devices": tuple(ledger(one, steps, host) for one in parts.devices),
+        "data_ns": int(host.data.within(steps.starts, steps.ends).sum()),
+        "data_rows": host.data_rows,
+    }
 
 
 def _identity(header: TraceHeader, process: str) -> dict[str, Any]:
@@ -203,7 +211,7 @@ def _tables(parts: _Parts) -> dict[str, Any]:
     phase, node = phases(columns, joined, parts.rows)
     named = columns.name[joined.device]
     # what has no operation stands under why that is so
-    op = np.where(joined.op == NOTHING, len(names) + joined.outcome, columns.name[joined.op])
+    op = np.where(joined.op == NOTHING, joined.outcome.astype("<i4") + len(names), columns.name[joined.op])
     by_module = modules(columns, joined, parts.rows, phase, node)
     aside = _aside(parts, places)
 

@@ -1,17 +1,18 @@
 """Tables and charts of a trace report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
 from stepprobe.analysis.trace import kernels
-from stepprobe.analysis.trace.device import DeviceStep
-from stepprobe.analysis.trace.figures import NS_PER_MS, idle_ns
+from stepprobe.analysis.trace.figures import NS_PER_MS, all_steps
 from stepprobe.analysis.trace.kernels import Group
+from stepprobe.analysis.trace.ledgers import DeviceStep, together
 from stepprobe.analysis.trace.ranks import Ranks, label
 from stepprobe.analysis.trace.steps import MARK
 from stepprobe.analysis.trace.summary import TraceSummary
-from stepprobe.model.device import DEVICE_ACCOUNTS, DEVICE_LABELS
+from stepprobe.model.device import DEVICE_ACCOUNTS, DEVICE_LABELS, IDLE
 from stepprobe.model.report import Cell, Chart, Column, Table
 
 TOP = 15
@@ -34,43 +35,41 @@ def tables(summaries: Sequence[TraceSummary], ranks: Ranks | None, top: int = TO
     found = [step_table(summaries), *kernel_tables(summaries, top), coverage(summaries), told(summaries)]
     if ranks is not None:
         found += [rank_table(summaries, ranks), meeting_table(ranks, top)]
-    if not any(one.steps for one in summaries):
+    if not any(one.devices for one in summaries):
         found.append(host_table(summaries, top))
     return tuple(table for table in found if table.rows)
 
 
 def step_table(summaries: Sequence[TraceSummary]) -> Table:
     """Return the device ledger step by step."""
-    named = step_names(summaries)
-    left_out = len(named) - STEPS_MOST
+    left_out = sum(len(device) for one in summaries for device in one.devices) - STEPS_MOST
     columns = [Column(title="step")]
     columns += [Column(title=title, unit=MS) for title in ("wall", "busy", "launched", "head", "tail")]
     return Table(
         name="steps",
         title="Device ledger by step",
         columns=(*columns, Column(title="overlap", unit="1")),
-        rows=tuple(_step_row(name, step) for name, step in named[:STEPS_MOST]),
+        rows=tuple(_step_row(name, step) for name, step in islice(step_names(summaries), STEPS_MOST)),
         caption="busy: device rows inside the step. launched: device rows that the step launched, whenever they ran; "
         "equal work shows there. A negative tail: the device ran past the host's end of the step. overlap: part of the "
         "communication that compute hides." + (f" {left_out} more steps are in the figures." if left_out > 0 else ""),
     )
 
 
-def step_names(summaries: Sequence[TraceSummary]) -> list[tuple[str, DeviceStep]]:
-    """Return every step with a name that tells it from the others: rank and device are said where they differ."""
-    devices = {step.device for one in summaries for step in one.steps}
-    found = []
+def step_names(summaries: Sequence[TraceSummary]) -> Iterator[tuple[str, DeviceStep]]:
+    """Yield every step with a name that tells it from the others: rank and device are said where they differ."""
+    devices = {device.device for one in summaries for device in one.devices}
     for place, one in enumerate(summaries):
         rank = f"{label(one, place)} · " if len(summaries) > 1 else ""
-        several = len({step.device for step in one.steps}) > 1 if rank else len(devices) > 1
-        for step in one.steps:
+        several = len(one.devices) > 1 if rank else len(devices) > 1
+        for step in (step for device in one.devices for step in device.steps(one.step_names)):
             name = f"{rank}{step.step.removeprefix(MARK)}" if rank else step.step
-            found.append((f"{name} · device {step.device}" if several else name, step))
-    return found
+            yield f"{name} · device {step.device}" if several else name, step
 
 
 def _step_row(name: str, step: DeviceStep) -> tuple[Cell, ...]:
-    parts = (step.wall_ns, step.wall_ns - idle_ns(step), step.launched_ns, step.head_ns, step.tail_ns)
+    busy = step.wall_ns - sum(step.accounts_ns[account] for account in IDLE)
+    parts = (step.wall_ns, busy, step.launched_ns, step.head_ns, step.tail_ns)
     overlap = step.hidden_ns / step.communication_ns if step.communication_ns else None
     return (name, *(part / NS_PER_MS for part in parts), overlap)
 
@@ -111,8 +110,8 @@ def kernel_tables(summaries: Sequence[TraceSummary], top: int) -> list[Table]:
 
 def _walls(summaries: Sequence[TraceSummary]) -> tuple[int, int]:
     """Return the wall time and the number of all steps that have a device ledger."""
-    steps = [step for one in summaries for step in one.steps]
-    return sum(step.wall_ns for step in steps), len(steps)
+    steps = all_steps(summaries)
+    return int(steps.column("wall").sum()), len(steps)
 
 
 def _conserved(summaries: Sequence[TraceSummary]) -> str:
@@ -221,10 +220,10 @@ def rank_table(summaries: Sequence[TraceSummary], ranks: Ranks) -> Table:
     """Return the ranks side by side."""
     rows: list[tuple[Cell, ...]] = []
     for place, one in enumerate(summaries):
-        steps = max(1, len(one.steps))
-        wall = sum(step.wall_ns for step in one.steps)
-        idle = sum(map(idle_ns, one.steps))
-        bare = sum(step.accounts_ns["communication"] for step in one.steps)
+        ledger = together(one.devices)
+        steps = max(1, len(ledger))
+        wall, idle = int(ledger.column("wall").sum()), int(ledger.idle.sum())
+        bare = int(ledger.column("communication").sum())
         waits = ranks.waited(place) / NS_PER_MS / steps if ranks.meetings else None
         numbers = (wall / NS_PER_MS / steps, (wall - idle) / max(1, wall), bare / NS_PER_MS / steps)
         meetings: tuple[Cell, ...] = (waits, ranks.last(place), ranks.offsets_ns[place] / NS_PER_MS)
@@ -300,7 +299,7 @@ def charts(summaries: Sequence[TraceSummary], ranks: Ranks | None) -> tuple[Char
 
 def _steps_chart(summaries: Sequence[TraceSummary]) -> Chart:
     values: list[dict[str, Cell]] = []
-    for name, step in step_names(summaries)[:STEPS_MOST]:
+    for name, step in islice(step_names(summaries), STEPS_MOST):
         for account in DEVICE_ACCOUNTS:
             if spent := step.accounts_ns[account]:
                 values.append({"step": name, "account": DEVICE_LABELS[account], "ms": spent / NS_PER_MS})

@@ -41,10 +41,11 @@ def believe(columns: Columns) -> Believed:
     import numpy as np
 
     start, duration, count = columns.start, columns.duration, len(columns.start)
-    middle = int(np.median(start)) if count else 0
+    middle = int(start[count // 2]) if count else 0  # rows stand in order of their start
     checks = {
         "rows with a negative duration": duration < 0,
-        "rows more than a day from the middle of the trace (another clock)": np.abs(start - middle) > DAY_NS,
+        "rows more than a day from the middle of the trace (another clock)": (start < middle - DAY_NS)
+        | (start > middle + DAY_NS),
         "rows longer than a day (an overflow)": duration > DAY_NS,
     }
     rows, losses = np.ones(count, bool), []

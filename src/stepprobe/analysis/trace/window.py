@@ -11,7 +11,7 @@ import msgspec
 from stepprobe.analysis.process import Process
 from stepprobe.analysis.statistics import Blocks
 from stepprobe.analysis.trace import tables
-from stepprobe.analysis.trace.figures import figures, ledger
+from stepprobe.analysis.trace.figures import all_steps, figures, ledger
 from stepprobe.analysis.trace.ranks import Ranks, compare, ordered
 from stepprobe.analysis.trace.report import unread
 from stepprobe.analysis.trace.reservations import notes
@@ -140,7 +140,7 @@ def _renamed(table: Table) -> Table:
 
 
 def _ledger_table(summaries: Sequence[TraceSummary]) -> Table:
-    steps = [step for one in summaries for step in one.steps]
+    steps = all_steps(summaries)
     rows = tuple((DEVICE_LABELS[row.account], row.time.value, row.share) for row in ledger(steps))
     columns = (Column(title="account"), Column(title="time", unit="ms"), Column(title="of step", unit="1"))
     return Table(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepprobe.instruments.trace.events import About
 from stepprobe.instruments.trace.gather import US_NS, Gatherer
-from stepprobe.model.trace import ARRAYS, Columns, Loss, TraceHeader
+from stepprobe.model.trace import ARRAYS, Columns, Loss, TraceHeader, narrowed
 
 if TYPE_CHECKING:
     from stepprobe.model.trace import Ints
@@ -20,17 +20,13 @@ def finished(gatherer: Gatherer, about: Sequence[About], losses: Sequence[Loss],
 
     names, name_of = _in_order([_text(name) for name in gatherer.names])
     threads, thread_of = _in_order([(_text(process), _text(thread)) for process, thread in gatherer.threads])
-    columns: dict[str, Ints] = {}
-    for column, kind in ARRAYS.items():
-        parts = gatherer.parts.pop(column)
-        columns[column] = np.concatenate(parts) if parts else np.empty(0, kind)
-        parts.clear()
+    columns = {column: gatherer.columns.pop(column).values() for column in ARRAYS}
     columns["name"] = name_of[columns["name"]]
-    columns["thread"] = thread_of[columns["thread"]]
+    columns["thread"] = narrowed("thread", thread_of)[columns["thread"]]
     origin = int(columns["start"].min()) if len(columns["start"]) else 0
     columns["start"] -= origin
     order = _order(columns)
-    for column in ARRAYS:
+    for column in () if (order[1:] > order[:-1]).all() else ARRAYS:
         columns[column] = columns[column][order]
     grid = np.gcd.reduce(columns["start"] | 0) if len(order) else 0
     header = TraceHeader(
@@ -80,7 +76,7 @@ def _order(columns: "dict[str, Ints]") -> "Ints":
     tied[:-1] |= same
     rows = order[tied]
     keys = [columns[name][rows] for name in ("external", "sequence", "correlation", "name", "kind", "thread")]
-    order[tied] = rows[np.lexsort((*keys, -columns["duration"][rows], start[rows]))]
+    order[tied] = rows[np.lexsort((*keys, np.negative(columns["duration"][rows], dtype="<i8"), start[rows]))]
     return order
 
 

@@ -53,8 +53,6 @@ class TraceFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The traces of one job."""
 
     paths: tuple[Path, ...]
-    folder: Path
-    """The run folder."""
     planned: Evidence
     """What is known before."""
     summarise: Summarise
@@ -69,23 +67,22 @@ class TraceFiles(msgspec.Struct, frozen=True, kw_only=True):
         """
         small = sum(path.stat().st_size for path in self.paths) <= COLUMNS_MOST or len(self.paths) == 1
         summarise = None if small else self.summarise
-        jobs = [(path, self.folder, place, summarise) for place, path in enumerate(self.paths)]
+        jobs = [(path, place, summarise) for place, path in enumerate(self.paths)]
         files: dict[str, bytes] = {}
         failed: list[StepprobeError] = []
-        for name, error in side_by_side(_keep, jobs):
-            if error is None:
-                files[name] = (self.folder / name).read_bytes()
+        for name, read_or_error in side_by_side(_read, jobs):
+            if isinstance(read_or_error, bytes):
+                files[name] = read_or_error
             else:
-                failed.append(error)
+                failed.append(read_or_error)
         if not files:
             raise failed[0] if len(failed) == 1 else NotObserved(f"no trace could be read; first: {failed[0]}")
         if failed:
             files[UNREAD] = msgspec.json.encode([str(error) for error in failed])
-            (self.folder / UNREAD).write_bytes(files[UNREAD])
         return msgspec.structs.replace(self.planned, files=files)
 
 
-_Job = tuple[Path, Path, int, Summarise | None]
+_Job = tuple[Path, int, Summarise | None]
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
 
@@ -100,20 +97,15 @@ def side_by_side(work: Callable[[_Task], _Answer], tasks: Sequence[_Task]) -> It
         yield from pool.map(work, tasks)
 
 
-def _keep(job: _Job) -> tuple[str, StepprobeError | None]:
-    """Read one trace and write what is kept of it into the run folder."""
-    path, folder, place, summarise = job
+def _read(job: _Job) -> tuple[str, bytes | StepprobeError]:
+    """Read one trace; return the name and the content of its evidence, or why there is none."""
+    path, place, summarise = job
+    name = f"{place:04}-{_plain(path.name)}{SUMMARY_SUFFIX if summarise else SUFFIX}"
     try:
         columns = read(path)
-        name = f"{place:04}-{_plain(path.name)}{SUMMARY_SUFFIX if summarise else SUFFIX}"
-        with open(folder / name, "wb") as file:
-            for part in [summarise(columns)] if summarise else encode_columns(columns):
-                file.write(part)
     except StepprobeError as error:
-        return path.name, error
-    except OSError as error:
-        return path.name, NotObserved(f"{path.name}: {error.strerror}; choose another place with --out DIR")
-    return name, None
+        return name, error
+    return name, summarise(columns) if summarise else b"".join(encode_columns(columns))
 
 
 def _plain(name: str) -> str:
