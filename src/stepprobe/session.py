@@ -295,7 +295,7 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     except NotObserved:
         return _not_measured(evidence, folder, stages.explain(evidence))
     if (
-        (evidence.command == "run" or (evidence.command == "profile" and not _has_steps(evidence)))
+        (evidence.command == "run" or (evidence.command == "profile" and not _has_any(evidence, derived)))
         and derived.verdict == "not measured"
         and all(control.ok for control in derived.controls)
     ):
@@ -303,8 +303,9 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     return msgspec.structs.replace(derived, run=_path(folder))
 
 
-def _has_steps(evidence: Evidence) -> bool:
-    return any(name.startswith("steps-") for name in evidence.files)
+def _has_any(evidence: Evidence, derived: Report) -> bool:
+    """Return whether a profile saw a step or made an experiment."""
+    return bool(derived.ledger) or any(name.startswith("experiments-") for name in evidence.files)
 
 
 def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepprobe.cli._packages import need_numpy
 from stepprobe.cli._parser import positive
-from stepprobe.errors import UsageError
+from stepprobe.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
     from stepprobe.instruments.dataset.subject import Dataset
@@ -156,7 +156,14 @@ def config_file(model: str) -> bytes:
 def _fit(path: Path) -> bytes:
     """Return a fit from its file, or from the run folder of a profile."""
     if not path.is_dir():
-        return _read(path, "--fit")
+        from stepprobe.analysis.cost import FIT, choose
+
+        content = _read(path, "--fit")
+        try:
+            choose({FIT: content})
+        except EvidenceError as error:
+            raise UsageError(f"--fit {path}: {error}; or name the run folder of a profile") from error
+        return content
     from stepprobe import session
 
     return session.fit(path)

@@ -106,9 +106,25 @@ def test_a_message_of_an_allocation_needs_no_data(place, capsys):
 def test_a_fit_is_used_and_checked(place, capsys):
     (place / "fit.json").write_text('{"a": 30, "b": 0.02, "c": 1e-6}')
     assert "a measured fit" in asked(capsys, "bucket", "a.jsonl", "--fit", "fit.json")["tables"][0]["caption"]
-    (place / "fit.json").write_text('{"a": 30}')
-    assert main(["bucket", "a.jsonl", "--fit", "fit.json"]) == 4
-    assert "must hold a, b and c" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["bucket", "padding"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 30}', "must hold a, b and c"),
+        ('{"a": NaN, "b": 1, "c": 0}', "no finite number"),
+        ('{"length": 3}\n{"length": 4}\n', "is no JSON"),
+    ],
+)
+def test_a_file_that_is_no_fit_is_refused_before_anything_is_read(place, capsys, command, text, said):
+    (place / "fit.json").write_text(text)
+    assert main([command, "a.jsonl", "--fit", "fit.json"]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "--fit fit.json" in told
+    assert "run folder of a profile" in told
+    assert not (place / "stepprobe-runs").exists()
 
 
 def test_a_recipe_is_written(place, capsys):
