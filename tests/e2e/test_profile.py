@@ -52,6 +52,14 @@ def make():
 def lacking():
     return object()
 
+def rootless():
+    made = Own()
+    made.root = lambda: 3
+    return made
+
+def leaving():
+    raise SystemExit(4)
+
 def failing():
     raise ValueError("no harness today")
 """
@@ -218,6 +226,8 @@ def test_a_named_harness_is_driven_in_the_scripts_place(stepping, profiled, besi
         ("no_such_steps:make", "no_such_steps cannot be imported"),
         ("own_steps:absent", "has no function absent"),
         ("own_steps:lacking", "has no method batch, step, root, trainable_modules"),
+        ("own_steps:rootless", "the step cannot be driven: AttributeError"),
+        ("own_steps:leaving", "leaving() raised SystemExit: 4"),
         ("own_steps:failing", "failing() raised ValueError: no harness today"),
     ],
 )

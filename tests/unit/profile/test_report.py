@@ -81,10 +81,11 @@ def test_no_experiments_are_not_measured():
 
 
 def test_a_busy_machine_is_refused_with_how_busy_it_is():
-    report = derived(planted().quiet(refused="the machine is busy", load=7.5, others_share=0.6))
+    report = derived(planted().quiet(refused="busy: wait, or measure with --anyway", load=7.5, others_share=0.6))
     assert report.verdict == "not measured"
     assert "7.5 runnable tasks on 2 cores, others took 60%" in report.headline
-    assert "--anyway" in report.headline
+    assert report.headline.count("--anyway") == 1
+    assert not noted(report, "no fit")
 
 
 def test_anyway_marks_every_figure_of_the_experiments():

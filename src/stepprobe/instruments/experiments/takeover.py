@@ -171,8 +171,11 @@ class TakeOver:
         with self.aside():
             try:
                 self._experiments(torch, harness)
+            except Exception as error:  # before the first line: what the harness says of itself makes no sense
+                self.give_up(f"the step cannot be driven: {type(error).__name__}: {error}")
             finally:
-                self._end()
+                if self.phase != "over":
+                    self._end()
 
     def run_named(self, torch: ModuleType) -> None:
         """Make the experiments on the harness that the user named."""
