@@ -35,6 +35,7 @@ def main() -> int:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     names = arguments.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    probed("llama", 64)  # imports what each child would import again
     rows = list(swept(names, arguments.length, arguments.seconds, arguments.jobs))
     if arguments.types and arguments.write and arguments.write.is_file():
         rows += [row for row in read_back(arguments.write.read_text(encoding="utf-8")) if row["type"] not in names]
@@ -93,38 +94,54 @@ class Child:
         os.waitpid(self.process, 0)
         if self.ended and self.content:
             return json.loads(self.content)
-        reason = {"verdict": "not measured", "headline": "not measured: no answer in time, or the process died"}
-        return {"type": self.name, **{kind: reason for kind in KINDS}}
+        return {"type": self.name, **unmeasured("no answer in time, or the process died")}
 
 
 def probed(name: str, length: int) -> dict:
     """Return what the probe says of one type."""
-    return {"type": name, **{kind: asked(name, kind, length) for kind in KINDS}}
-
-
-def asked(name: str, kind: str, length: int) -> dict:
-    """Return verdict, headline and figures for one kind of batch."""
-    from transformers import CONFIG_MAPPING
-
     from stepprobe.errors import StepprobeError
-    from stepprobe.instruments.attention import batches, models
-    from stepprobe.instruments.attention.configs import Config
-    from stepprobe.instruments.attention.subject import as_evidence, clamp, observe
-    from stepprobe.probes import mask
+    from stepprobe.instruments.attention import models
 
     try:
         with models.quiet():
-            config = CONFIG_MAPPING[name]()
-            if hasattr(config, "is_decoder"):
-                config.is_decoder = True
-            length, notes = clamp(config.get_text_config(), length)
-            batch = batches.make(kind, 1, length) | {"use_cache": False}
-            capture = observe(Config(config), kind, batch, notes=notes)
-        report = mask.derive(as_evidence(capture, name, ""))
+            read, observed = built(name)
+            told = {kind: asked(name, read, observed, kind, length) for kind in KINDS}
     except StepprobeError as error:
-        return {"verdict": "not measured", "headline": f"not measured: {error}"}
+        told = unmeasured(str(error))
     except Exception as error:  # a default config that its own class refuses
-        return {"verdict": "not measured", "headline": f"not measured: default config: {type(error).__name__}: {error}"}
+        told = unmeasured(f"default config: {type(error).__name__}: {error}")
+    return {"type": name, **told}
+
+
+def unmeasured(why: str) -> dict:
+    """Return the same reason for each kind of batch."""
+    return {kind: {"verdict": "not measured", "headline": f"not measured: {why}"} for kind in KINDS}
+
+
+def built(name: str) -> tuple:
+    """Return the default config of a type and its model."""
+    from transformers import CONFIG_MAPPING
+
+    from stepprobe.instruments.attention.configs import Config
+    from stepprobe.instruments.attention.subject import Observed
+
+    config = CONFIG_MAPPING[name]()
+    if hasattr(config, "is_decoder"):
+        config.is_decoder = True
+    read = Config(config)
+    return read, Observed(read)
+
+
+def asked(name: str, read: object, observed: object, kind: str, length: int) -> dict:
+    """Return verdict, headline and figures for one kind of batch."""
+    from stepprobe.instruments.attention import batches
+    from stepprobe.instruments.attention.subject import as_evidence, clamp
+    from stepprobe.probes import mask
+
+    length, notes = clamp(read.text, length)
+    batch = batches.make(kind, 1, length) | {"use_cache": False}
+    capture = observed.capture(kind, batch, notes)
+    report = mask.derive(as_evidence(capture, name, ""))
     figures = {key: held.value for key, held in report.figures.items() if key.startswith(("mask.", "twin."))}
     clamped = f" (length {length:,})" if notes else ""
     return {

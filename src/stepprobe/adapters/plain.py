@@ -27,7 +27,7 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     hooks = ModuleHooks(observer, batches, torch)
     hooks.first_calls = first = FirstCalls(observer, batches, torch)
     observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
-    observer.on_begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
+    observer.on.begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
     RootFinder(observer, hooks, torch).watch()
     if observer.take_over is not None:
         observer.take_over.torch_imported(torch)

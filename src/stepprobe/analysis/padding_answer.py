@@ -1,11 +1,11 @@
 """From the lengths of a dataset to the report of ``stepprobe padding``."""
 
-import math
 from collections.abc import Mapping
 
 from stepprobe.analysis import chunks, loss_report, padding_report
 from stepprobe.analysis.batch_options import Options, cut, read_options
 from stepprobe.analysis.calibration import Counts, counts
+from stepprobe.analysis.controls import recover
 from stepprobe.analysis.cost import model_sizes
 from stepprobe.analysis.known_lengths import PADDING_EXPECTED, two_lengths
 from stepprobe.model.estimate import Estimate
@@ -25,7 +25,7 @@ def padding_answer(evidence: Evidence) -> Report:
         EvidenceError: The evidence is damaged.
         UsageError: An option makes no sense.
     """
-    controls = _recovered(_figures(two_lengths("padding")), PADDING_EXPECTED)
+    controls = recover(_figures(two_lengths("padding")), PADDING_EXPECTED, usual=TOLERANCE)
     lengths = decode(evidence.files)
     if lengths is None and evidence.options.get("oom"):
         return _oom_alone(evidence, controls)
@@ -64,18 +64,6 @@ def _figures(evidence: Evidence) -> dict[str, Estimate]:
     found, options = counts(lengths), read_options(evidence.options)
     seen = cut(found, options)
     return padding_report.padding_figures(lengths.about, found, seen, options) if seen else {}
-
-
-def _recovered(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
-    return tuple(
-        Control(
-            name=name,
-            expected=value,
-            recovered=(recovered := figures[name].value if name in figures else math.nan),
-            ok=math.isclose(recovered, value, rel_tol=TOLERANCE, abs_tol=1e-9),
-        )
-        for name, value in expected.items()
-    )
 
 
 def _loss(

@@ -37,8 +37,8 @@ def arm(folder: str) -> Observer:
 
         arming.arm(observer, folder, asked, window)
     sampler = Sampler(observer)
-    observer.on_begin.append(sampler.start)
-    observer.on_begin.append(lambda: _collect(observer))
+    observer.on.begin.append(sampler.start)
+    observer.on.begin.append(lambda: _collect(observer))
     os.register_at_fork(after_in_child=observer.go_inert)
     os.register_at_fork(after_in_child=sampler.forget)
     if observer.take_over is not None:
@@ -60,8 +60,8 @@ def _window(observer: Observer, folder: str, limit: "Limit | None", warmup: str)
         settings = json.loads(asked)
         limit = Limit(settings["steps"], settings["warmup"])
     window = Window(observer, folder, first_step(limit, warmup), ends=limit is not None)
-    observer.on_boundary.append(window.boundary)
-    observer.on_finish.append(window.finish)
+    observer.on.boundary.append(window.boundary)
+    observer.on.finish.append(window.finish)
     os.register_at_fork(after_in_child=window.forget)
     return window
 

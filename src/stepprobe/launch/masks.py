@@ -1,5 +1,6 @@
 """When a job has ended: foretell the masks of its first batches, in a process of its own with a limit of time."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -42,6 +43,7 @@ def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> tuple[str, 
         if find_spec(package) is None:
             return f"{package} is not installed where stepprobe is", True
     command = command or (sys.executable, "-c", _FORETELL, str(folder))
+    _say(limit_s)
     try:
         ended = subprocess.run(
             command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -55,6 +57,17 @@ def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> tuple[str, 
         return f"it could not be started: {error.strerror}", True
     said = ended.stderr.decode("utf-8", "replace").strip().splitlines()
     return (said[-1] if said else f"its process ended with {ended.returncode}", False) if ended.returncode else None
+
+
+def _say(limit_s: float) -> None:
+    """Say why the report is not there yet."""
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it
+        if sys.stderr is not None:
+            sys.stderr.write(
+                "stepprobe: the job has ended; foretelling the attention masks of its first batches "
+                f"(at most {limit_s:g} s; stepprobe run --no-masks leaves this out)\n"
+            )
+            sys.stderr.flush()
 
 
 def _environment() -> dict[str, str]:

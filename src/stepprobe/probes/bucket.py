@@ -1,7 +1,5 @@
 """Which way of batching costs least: buckets, packing and token budgets, in time, diversity and truncation."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +7,7 @@ from stepprobe.analysis import bucket_report, padding_report, strategies
 from stepprobe.analysis.batch_options import Cut, Options, cut, read_options, shortened
 from stepprobe.analysis.bucket_sweep import Sweep, sweep
 from stepprobe.analysis.calibration import Counts, counts, half_width
+from stepprobe.analysis.controls import recover
 from stepprobe.analysis.cost import Cost, choose
 from stepprobe.analysis.known_lengths import BUCKET_EXPECTED, two_lengths
 from stepprobe.analysis.packs import Packs, pack
@@ -61,7 +60,7 @@ def derive(evidence: Evidence) -> Report:
     """
     planted, expected = control()
     recovered = _look(planted)
-    controls = _recovered(recovered.figures if recovered else {}, expected)
+    controls = recover(recovered.figures if recovered else {}, expected, usual=1e-6, tolerances=TOLERANCE)
     seen = _look(evidence)
     if seen is None:
         return _nothing(evidence, controls)
@@ -123,18 +122,6 @@ def _pack(known: Counts, seen: Cut, options: Options) -> Packs:
 def _sampled(known: Counts, options: Options) -> float:
     """Return what a sample adds to the waste, at the bucket where it matters most: the random order."""
     return half_width(known, padding_report.replicated_waste(known, options)) if known.replicates else 0.0
-
-
-def _recovered(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
-    return tuple(
-        Control(
-            name=name,
-            expected=value,
-            recovered=(recovered := figures[name].value if name in figures else math.nan),
-            ok=math.isclose(recovered, value, rel_tol=TOLERANCE.get(name, 1e-6), abs_tol=1e-9),
-        )
-        for name, value in expected.items()
-    )
 
 
 def _headline(seen: _Seen) -> str:

@@ -1,9 +1,9 @@
 """Where did each step's time go? From the records of training processes to the report of ``stepprobe run``."""
 
-import math
 from collections.abc import Mapping
 
 from stepprobe.analysis.beside import beside
+from stepprobe.analysis.controls import recover
 from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
 from stepprobe.analysis.job import Job, read_job
@@ -20,9 +20,6 @@ from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report
 
 SUMMARY = "where each step's time goes, what to change, and what that should gain"
-
-EXACT = 1e-9
-"""Relative error that floating point may add to a known answer."""
 
 
 def measure(subject: Subject) -> Evidence:
@@ -43,7 +40,7 @@ def derive(evidence: Evidence) -> Report:
         UsageError: An option of the run makes no sense.
     """
     known, expected = control()
-    controls = recover(_figures(read_job(known)), expected)
+    controls = recover(_figures(read_job(known)), expected, tolerances=TOLERANCE)
     job = read_job(evidence)
     if not job.ranks:
         return _nothing_measured(evidence, job, controls)
@@ -67,18 +64,6 @@ def derive(evidence: Evidence) -> Report:
         notes=(*run_notes(job, evidence.status), *missing, *other.notes),
         environment=settings(evidence, job.main),
     )
-
-
-def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
-    """Compare derived figures with their known values."""
-    return tuple(_control(name, value, figures.get(name)) for name, value in expected.items())
-
-
-def _control(name: str, expected: float, found: Estimate | None) -> Control:
-    recovered = found.value if found else math.nan
-    tolerance = TOLERANCE.get(name, EXACT)
-    ok = math.isclose(recovered, expected, rel_tol=tolerance, abs_tol=EXACT)
-    return Control(name=name, expected=expected, recovered=recovered, ok=ok, tolerance=tolerance)
 
 
 def _figures(job: Job) -> dict[str, Estimate]:

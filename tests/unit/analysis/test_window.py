@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from stepprobe.analysis import beside
 from stepprobe.errors import EvidenceError, UsageError
 from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.device import DEVICE_LABELS
@@ -115,7 +116,7 @@ def test_damaged_columns_are_refused():
 
 def test_without_numpy_the_next_step_is_named(monkeypatch):
     kept = {COLUMNS: columns(host_trace())}
-    monkeypatch.setattr(ledger, "find_spec", lambda _: None)
+    monkeypatch.setattr(beside, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="pip install numpy"):
         derive(kept)
     assert derive({}).verdict == "ok"

@@ -41,7 +41,7 @@ def test_the_step_under_way_is_marked_and_the_next_is_not(training):
         training.observer.aside = "profiler" if index in (2, 3) else ""
         return False
 
-    training.observer.on_boundary.append(mark)
+    training.observer.on.boundary.append(mark)
     for _ in range(6):
         training.step()
     assert [one.aside for one in training.records().steps] == ["", "", "profiler", "profiler", "", ""]
@@ -61,7 +61,7 @@ def test_what_happens_between_two_steps_is_in_none(training):
             training.observer.clock.wall_at -= 10**12  # as if it had taken a thousand seconds
         return index == 2
 
-    training.observer.on_boundary.append(last)
+    training.observer.on.boundary.append(last)
     for _ in range(4):
         training.step()
     found = training.records().steps
@@ -74,7 +74,7 @@ def test_a_fault_between_two_steps_is_told_and_ends_only_itself(training):
     def fails(_):
         raise OSError("no room")
 
-    training.observer.on_boundary.append(fails)
+    training.observer.on.boundary.append(fails)
     for _ in range(3):
         training.step()
     records = training.records()
@@ -89,7 +89,7 @@ def test_steps_that_are_asked_for_are_ordinary_ones(tmp_path):
         training.observer.aside = "profiler" if index in (2, 3) else ""
         return False
 
-    training.observer.on_boundary.append(mark)
+    training.observer.on.boundary.append(mark)
     with pytest.raises(SystemExit):
         training.steps(20)
     found = training.records().steps

@@ -68,8 +68,8 @@ def begin(tmp_path, monkeypatch):
         training = Training(tmp_path, limit)
         training.observer._open = lambda: training.observer.journal.begin(0, 1, {"schema": 1, **HEADER})
         window = Window(training.observer, str(tmp_path), first, ends=limit is not None)
-        training.observer.on_boundary.append(window.boundary)
-        training.observer.on_finish.append(window.finish)
+        training.observer.on.boundary.append(window.boundary)
+        training.observer.on.finish.append(window.finish)
         return training
 
     return begin
@@ -109,7 +109,7 @@ def test_without_a_device_there_is_none_of_that(begin):
 @pytest.mark.parametrize(("milliseconds", "steps"), [(1, 3), (500, 2), (20_000, 1)])
 def test_long_steps_are_recorded_less_often(begin, milliseconds, steps):
     training = begin(FakeTorch())
-    window = training.observer.on_boundary[0].__self__
+    window = training.observer.on.boundary[0].__self__
     training.steps(4)
     training.observer.data_asked()  # the boundary before the window
     assert window._count == 3
@@ -187,7 +187,7 @@ def test_a_fork_writes_no_trace(begin):
     torch = FakeTorch()
     training = begin(torch)
     training.steps(7)
-    training.observer.on_boundary[0].__self__.forget()
+    training.observer.on.boundary[0].__self__.forget()
     training.steps(5)
     training.records()
     assert "stop_trace" not in torch.asked

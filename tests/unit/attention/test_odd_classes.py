@@ -8,6 +8,7 @@ transformers = pytest.importorskip("transformers")
 import msgspec  # noqa: E402
 
 from stepprobe.analysis.attention.derive import mask_answer  # noqa: E402
+from stepprobe.instruments.attention import tiny  # noqa: E402
 from stepprobe.model.attention import CAPTURE, read_capture, write_capture  # noqa: E402
 from tests.fakes.attention import config, evidence, holds, kinds, report, value  # noqa: E402
 
@@ -39,7 +40,17 @@ def test_a_window_that_a_class_does_not_heed_is_a_leak_where_it_should_hide():
 def test_a_mask_that_is_learned_is_slow_and_not_wrong():
     told = report(config("doge"))
     assert (told.verdict, kinds(told)) == ("warn", {"mask.lost"})
-    assert holds(told, 12) == "yes"
+    assert holds(told, 12) == "NO"  # costs time: said, and no reason to fail
+    assert ", learned)" in told.findings[0].title
+
+
+def test_a_mask_that_is_learned_and_of_another_type_is_wrong():
+    kept = evidence(config("doge"))
+    whole = read_capture(kept.files[CAPTURE])
+    calls = tuple(msgspec.structs.replace(call, mask_dtype="float64") for call in whole.calls)
+    changed = write_capture(msgspec.structs.replace(whole, calls=calls))
+    odd = mask_answer(msgspec.structs.replace(kept, files={CAPTURE: changed}))
+    assert (odd.verdict, holds(odd, 12)) == ("fail", "NO")
 
 
 def test_a_class_that_says_it_looks_both_ways_may():
@@ -77,7 +88,9 @@ def test_a_call_too_few_of_layers_run_several_times_is_not_measured():
 
 
 def test_attention_over_something_else_than_tokens_is_left_out():
-    told = report(config("inkling2_text"))
+    small = config("inkling2_text")
+    assert small.unpadded_vocab_size == tiny.VOCABULARY  # else the twin's logits take a gigabyte
+    told = report(small)
     assert told.verdict == "warn"
     assert value(told, "mask.layers") == value(told, "mask.layers_correct") == 2
     assert "kernel.eager" in kinds(told)

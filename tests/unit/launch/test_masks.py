@@ -28,6 +28,29 @@ def test_what_goes_well_leaves_no_reason(folder):
     assert foretell(folder, "") is None
 
 
+def test_one_line_says_what_the_report_waits_for_before_it_waits(folder, capfd):
+    foretell(folder, "import sys; print('begun', file=sys.stderr); sys.stderr.flush()", limit_s=7.0)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("stepprobe: the job has ended; foretelling the attention masks")
+    assert "at most 7 s; stepprobe run --no-masks" in line
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_nothing_is_said_where_nothing_is_done(tmp_path, capfd, asked):
+    if not asked:
+        (tmp_path / "batches-rank0-pid1.jsonl").write_bytes(b"")
+    masks.foretell(tmp_path, asked=asked, command=(sys.executable, "-c", ""))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_that_nobody_reads_it_is_no_reason(folder, monkeypatch):
+    with open(folder / "closed", "w") as gone:
+        monkeypatch.setattr(sys, "stderr", gone)
+    assert foretell(folder, "") is None
+    monkeypatch.setattr(sys, "stderr", None)
+    assert foretell(folder, "") is None
+
+
 def test_the_last_line_that_it_said_is_the_reason(folder):
     assert foretell(folder, "import sys; sys.exit('first\\nno such class')")["reason"] == "no such class"
 

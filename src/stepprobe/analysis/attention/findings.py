@@ -157,7 +157,7 @@ def _lost(told: Answer) -> Iterator[Finding]:
     lost: dict[str, list[View]] = {}
     for view in told.views:
         if view.mask is not None and not view.for_nothing and view.call.api == "sdpa":
-            lost.setdefault(view.found, []).append(view)
+            lost.setdefault(view.found + (", learned" if view.call.mask_grad else ""), []).append(view)
     for found, views in lost.items():
         kernel = f"{views[0].choice(told.card).kernel} on {told.card.name}"
         fused = f"{kernel} stays fused, but computes all pairs" if told.fast(views[0]) else kernel

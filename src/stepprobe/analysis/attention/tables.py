@@ -70,7 +70,7 @@ def assertion_table(asked: tuple[Assertion, ...]) -> Table:
         title="Asserted",
         columns=(Column(title="", unit="count"), Column(title="claim"), Column(title="holds"), Column(title="seen")),
         rows=tuple((one.number, one.claim, words[one.holds], one.seen) for one in asked),
-        caption="9 costs time only; every other NO makes the command fail.",
+        caption="9, and 12 for a learned mask, cost time only; every other NO makes the command fail.",
     )
 
 

@@ -1,16 +1,13 @@
 """The known trace, read as any other: what reader and derivation must recover before they are believed."""
 
-import math
 from collections.abc import Callable
 
+from stepprobe.analysis import controls
 from stepprobe.analysis.trace.known import EXPECTED, known_trace
 from stepprobe.analysis.trace.report import trace_report
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control
 from stepprobe.model.trace import Columns, encode_columns
-
-EXACT = 1e-9
-"""Relative error that floating point may add to a known answer."""
 
 Reader = Callable[[str, bytes], Columns]
 """Reads the bytes of a trace, given its name."""
@@ -25,9 +22,4 @@ def control(read: Reader) -> tuple[Evidence, dict[str, float]]:
 def recover(read: Reader) -> tuple[Control, ...]:
     """Derive the known trace and compare each figure with its answer."""
     known, expected = control(read)
-    figures = trace_report(known).figures
-    found = {name: figures[name].value if name in figures else math.nan for name in expected}
-    return tuple(
-        Control(name=name, expected=value, recovered=found[name], ok=math.isclose(found[name], value, rel_tol=EXACT))
-        for name, value in expected.items()
-    )
+    return controls.recover(trace_report(known).figures, expected)

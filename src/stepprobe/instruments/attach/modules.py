@@ -51,7 +51,7 @@ class ModuleHooks:
         self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
         self.first_calls: FirstCalls | None = None
         """Keeps what masks depend on; None where nobody asks."""
-        observer.on_detail.append(self._set_detail)
+        observer.on.detail.append(self._set_detail)
 
     # -- the root -----------------------------------------------------------------------------------------------
 

@@ -33,6 +33,22 @@ class Limit(NamedTuple):
     """Steps before them that a warm-up may take."""
 
 
+class Occasions:
+    """Who is told of what; each list holds functions, called in their order."""
+
+    def __init__(self) -> None:
+        self.detail: list[Callable[[bool], None]] = []
+        """Called with True before a step in detail, with False before one without."""
+        self.begin: list[Callable[[], None]] = []
+        """Called once, when the first step begins."""
+        self.boundary: list[Callable[[int], bool]] = []
+        """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
+        self.finish: list[Callable[[str], None]] = []
+        """Called when the training ends (``train_end``), or the script (``exit``)."""
+        self.root: list[Callable[[Any], None]] = []
+        """Called with each root module before it gets its hooks."""
+
+
 class Observer:
     """The state of the observation of one training process.
 
@@ -53,16 +69,7 @@ class Observer:
         self.parts = self.inside_ns = self.put_aside = 0
         """Calls of hooked parts of the model in this step, what their hooks saw of their own cost, and how many hooks
         were put aside in between."""
-        self.on_detail: list[Callable[[bool], None]] = []
-        """Called with True before a step in detail, with False before one without."""
-        self.on_begin: list[Callable[[], None]] = []
-        """Called once, when the first step begins."""
-        self.on_boundary: list[Callable[[int], bool]] = []
-        """Called between two steps with the index of the one to come; True: what that took belongs to no step."""
-        self.on_finish: list[Callable[[str], None]] = []
-        """Called when the training ends (``train_end``), or the script (``exit``)."""
-        self.on_root: list[Callable[[Any], None]] = []
-        """Called with each root module before it gets its hooks."""
+        self.on = Occasions()
         self.take_over: Any = None  # takes the script's step over for experiments; None where there are none
         self.aside = ""
         """Why the step under way stays out of every mean (``model.records.Step.aside``); cleared when it ends."""
@@ -215,7 +222,7 @@ class Observer:
 
     def _open(self) -> None:
         self.tell("step")
-        for begin in self.on_begin:
+        for begin in self.on.begin:
             try:
                 begin()
             except Exception as error:  # no thread is to be had, or the costs cannot be measured: steps still can
@@ -261,12 +268,12 @@ class Observer:
         """Do what is due where no step is under way; a fault of ours in it ends that, and nothing else."""
         took = False
         self.gate.open = False
-        for act in list(self.on_boundary):
+        for act in list(self.on.boundary):
             try:
                 took = act(self._index) or took
             except Exception as error:
                 took = True
-                self.on_boundary.remove(act)
+                self.on.boundary.remove(act)
                 self.note(f"left out between two steps: {type(error).__name__}: {error}")
         self.gate.open = True
         if took:
@@ -306,7 +313,7 @@ class Observer:
             self._end_step(end)
         self._set_detail(False)
         self.running = self.gate.open = False
-        for act in self.on_finish:
+        for act in self.on.finish:
             try:
                 act(end)
             except Exception as error:
@@ -316,7 +323,7 @@ class Observer:
         if detail != self.detail:
             self.detail = detail
             self.forward_part = FORWARD_OTHER if detail else FORWARD
-            for tell in self.on_detail:
+            for tell in self.on.detail:
                 tell(detail)
 
     def _stop_at_limit(self) -> None:

@@ -123,7 +123,7 @@ class RootFinder:
             self._observer.note("torch.compile was used on a function: no hooks inside the modules")
         if self._observer.facts["device"] == "cpu":
             tensors.forget_device(self._observer, self._torch)
-        for tell in self._observer.on_root:
+        for tell in self._observer.on.root:
             tell(root)
         self._hooks.adopt(root)
         self._watch_mode(type(root))

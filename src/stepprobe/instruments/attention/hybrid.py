@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stepprobe.instruments.attention.remembered import Results
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -40,6 +42,8 @@ def hybrid_mode(reads: ValueReads, on_softmax: Callable[["Tensor"], None]) -> An
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    results = Results()
+
     class Hybrid(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -50,7 +54,9 @@ def hybrid_mode(reads: ValueReads, on_softmax: Callable[["Tensor"], None]) -> An
                 return _with_values(func, name, args, kwargs, tensors)
             if name == "aten::_softmax":
                 on_softmax(args[0])
-            return _without_values(func, name, args, kwargs, tensors, reads)
+            if name in _COUNTED:
+                return _without_values(func, name, args, kwargs, tensors, reads)
+            return results.of(func, args, kwargs, lambda: _without_values(func, name, args, kwargs, tensors, reads))
 
     return Hybrid()
 
@@ -74,9 +80,12 @@ def autocast_without_device() -> Iterator[None]:
 
 def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    return [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    found = []
+    for value in (*args, *kwargs.values()):
+        parts = value if isinstance(value, list | tuple) else (value,)
+        found += [part for part in parts if isinstance(part, torch.Tensor)]
+    return found
 
 
 def _with_values(func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[Any]) -> Any:
@@ -127,7 +136,6 @@ def _without_values(
 ) -> Any:
     """Run an operation by its shapes; what would need values is counted and answered with zero."""
     import torch
-    from torch.utils._pytree import tree_map
 
     source = tensors[0]
     if name in _READS:
@@ -146,6 +154,16 @@ def _without_values(
         return torch.empty_strided(source.shape, source.stride(), dtype=dtype, device="meta")
     if name == "aten::histc":
         return torch.empty(args[1] if len(args) > 1 else kwargs.get("bins", 100), dtype=source.dtype, device="meta")
+    if "device" not in kwargs and all(tensor.device.type == "meta" for tensor in tensors):
+        return func(*args, **kwargs)
+    return _by_shapes(func, args, kwargs)
+
+
+def _by_shapes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run an operation after taking the values from those of its arguments that have some."""
+    import torch
+    from torch.utils._pytree import tree_map
+
     meta = torch.device("meta")
 
     def bare(leaf: Any) -> Any:
@@ -153,4 +171,4 @@ def _without_values(
             return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=meta)
         return meta if isinstance(leaf, torch.device) else leaf
 
-    return func(*tree_map(bare, tuple(args)), **tree_map(bare, kwargs))
+    return func(*tree_map(bare, tuple(args)), **tree_map(bare, dict(kwargs)))

@@ -10,6 +10,7 @@ from stepprobe.errors import NotObserved, StepprobeError, UsageError
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_raw
 from stepprobe.instruments.attention.subject import Observed, Way
+from stepprobe.instruments.uncollected import uncollected
 from stepprobe.model.attention import Capture, write_capture
 from stepprobe.model.first_calls import FORETOLD, KeptCall, ModelLine, read_first_calls, values
 
@@ -21,7 +22,7 @@ def main(folder: str) -> None:
     """Write a capture for each call of a run folder that is worth one; leave with a message where none can be made."""
     place = Path(folder)
     try:
-        with models.quiet():
+        with uncollected(), models.quiet():
             for number, capture in foretell(worth(_kept(place))):
                 part = place / (FORETOLD.format(number=number) + ".part")
                 part.write_bytes(write_capture(capture))

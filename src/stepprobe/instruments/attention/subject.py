@@ -13,6 +13,7 @@ from stepprobe.instruments.attention.configs import Config, need_transformers, r
 from stepprobe.instruments.attention.layers import declared_layers
 from stepprobe.instruments.attention.lean import leave_out
 from stepprobe.instruments.environment import environment
+from stepprobe.instruments.uncollected import uncollected
 from stepprobe.model.attention import CAPTURE, Batch, Capture, Influence, write_capture
 from stepprobe.model.evidence import Evidence
 
@@ -68,7 +69,11 @@ class Model:
         asked = self.question
         if asked.padding not in batches.KINDS:
             raise UsageError(f"unknown padding {asked.padding!r}; there are: {', '.join(batches.KINDS)}")
-        version = need_transformers()
+        with uncollected():
+            return self._observed(need_transformers())
+
+    def _observed(self, version: str) -> Evidence:
+        asked = self.question
         if (Path(asked.model) / "manifest.json").is_file():
             return self._of_run()
         with models.quiet():

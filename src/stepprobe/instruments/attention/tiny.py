@@ -22,7 +22,8 @@ _SIZES: dict[str, Any] = dict(
     first_k_dense_replace=1, pad_token_id=0, bos_token_id=1, eos_token_id=2, qk_head_dim=16, keep_window=4,
     top_k_experts=2, decoder_layers=LAYERS, encoder_layers=LAYERS, encoder_ffn_dim=48, decoder_ffn_dim=48,
     encoder_attention_heads=4, decoder_attention_heads=4, window_size=WINDOW, rotary_dim=8, initializer_range=0.1,
-    moe_shared_expert_intermediate_size=16,
+    moe_shared_expert_intermediate_size=16, dim_ff=48, dff=48, ffn_hidden_size=48, expert_ffn_hidden_size=16,
+    unpadded_vocab_size=VOCABULARY,
 )  # fmt: skip
 _STATE_SPACE = dict(state_size=8, n_groups=1, mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=1, mamba_d_state=8,
     mamba_chunk_size=8, mamba_num_heads=8, mamba_head_dim=8, mamba_d_ssm=64, ssm_state_size=8, chunk_size=8,

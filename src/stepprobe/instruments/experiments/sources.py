@@ -136,7 +136,7 @@ class RootSource:
         self._loss: Any = None
         self._harness: ReplayHarness | None = None
         self._roots: list[weakref.ref[Any]] = []
-        take_over.observer.on_root.append(self._found)
+        take_over.observer.on.root.append(self._found)
         take_over.on_over.append(self._leave)
 
     def _found(self, root: Any) -> None:

@@ -67,7 +67,7 @@ class TakeOver:
         self._control = Control()
         self._micro_steps = 1
         self._busy = False
-        observer.on_boundary.append(self._between_steps)
+        observer.on.boundary.append(self._between_steps)
 
     # -- what the sources of a step ask and tell ----------------------------------------------------------------
 
