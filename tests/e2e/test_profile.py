@@ -172,7 +172,8 @@ def test_the_job_ends_behind_the_experiments(profiled):
 REFUSED = {
     "in_place": "changes parameters in place",
     "twice": "called more than once before backward",
-    "two_losses": "backward is called more than once for a call of the root module; name the step",
+    "two_losses": "backward keeps its graph",
+    "two_parts": "backward is called more than once for a call of the root module; name the step",
     "not_a_number": "the loss of the script's own step is nan",
 }
 
