@@ -145,11 +145,14 @@ def model_files(arguments: argparse.Namespace) -> dict[str, bytes]:
 
 
 def config_file(model: str) -> bytes:
-    """Return a model's ``config.json``.
+    """Return a model's ``config.json``, or the one that a run folder kept of its model.
 
     Raises:
         UsageError: There is none.
+        EvidenceError: What the run kept is damaged.
     """
+    if (Path(model) / "manifest.json").is_file():
+        return _config_of_run(Path(model))
     return _read(_config_of(model), "--model")
 
 
@@ -184,6 +187,15 @@ def _config_of(model: str) -> Path:
     if not isinstance(cached, str):
         raise UsageError(f"no model at {model!r}: neither a folder, a config.json, nor a model in the local cache")
     return Path(cached)
+
+
+def _config_of_run(folder: Path) -> bytes:
+    from stepprobe.model.first_calls import read_first_calls
+
+    kept = read_first_calls({path.name: path.read_bytes() for path in folder.glob("batches-*.jsonl")})
+    if not kept or not kept[0].model.config:
+        raise UsageError(f"{folder} is a run that kept no config of its model; name a folder with a config.json")
+    return kept[0].model.config.encode()
 
 
 def _read(path: Path, option: str) -> bytes:

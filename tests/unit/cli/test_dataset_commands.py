@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepprobe.analysis.encoding import encode_process
 from stepprobe.cli import main
+from stepprobe.cli._dataset import config_file
+from stepprobe.errors import UsageError
+from stepprobe.model.first_calls import CallLine, ModelLine
 from tests.fakes.lengths import chat_mix
 
 PADDING = {
@@ -172,3 +176,14 @@ def test_options_may_stand_in_the_config(place, capsys):
     (place / "stepprobe.toml").write_text('[padding]\nbatch-size = 2\nmodel = "config.json"\n')
     found = asked(capsys, "padding", "a.jsonl")
     assert found["figures"]["ce.rows"]["value"] == 2 * found["figures"]["lengths.max"]["value"]
+
+
+def test_the_config_of_a_run_folder_is_that_of_its_model(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"kept no config of its model; name a folder with a config\.json"):
+        config_file(str(tmp_path))
+    usual = {"known": True, "attention": "sdpa", "dtype": "float32", "compiled": False, "checkpointing": False}
+    model = ModelLine(number=0, name="Model", config='{"vocab_size": 7}', card="cpu", **usual)
+    call = CallLine(model=0, training=True, arguments={}, attended=None)
+    (tmp_path / "batches-rank0-pid1.jsonl").write_bytes(encode_process([model, call]))
+    assert json.loads(config_file(str(tmp_path))) == {"vocab_size": 7}
