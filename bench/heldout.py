@@ -4,8 +4,8 @@
     python bench/heldout.py --write docs/heldout.md             # and the page of the documentation
 
 Two kinds of shapes: the held-out point, whose error widens every interval (so that the interval contains it by
-construction), and those of the other experiments (padding, equal tokens, the usual shape), which neither made the fit
-nor widened anything.
+construction), and those of the other experiments (padding, equal tokens, the usual shape), each of which is held against
+the intervals that all the others have widened.
 """
 
 import argparse
@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "sft_trainer.py"
-OTHERS = ("fixed_tokens", "unpadded", "remedy")
-"""Experiments whose plain shapes hold no padding; of ``remedy`` the lines without one."""
 
 
 class Shape(NamedTuple):
@@ -99,21 +97,20 @@ def asked(out: Path, arguments: argparse.Namespace) -> Run:
         return Run(None, (), found.reason if found else document["headline"], load)
     held = next((one for one in found.shapes if one.heldout), None)
     heldout = held and Shape(held.rows, held.length, held.measured, held.low, held.predicted, held.high)
-    return Run(heldout, tuple(elsewhere(found, answers)), "" if held else "no shape was held out", load)
+    return Run(heldout, tuple(elsewhere(answers)), "" if held else "no shape was held out", load)
 
 
-def elsewhere(found, answers) -> list[Shape]:
-    """Shapes of the other experiments that neither made the fit nor widened its intervals."""
-    from stepprobe.analysis.scaling import Work
+def elsewhere(answers) -> list[Shape]:
+    """Shapes of the other experiments, each held against the fit that all but this one have widened."""
+    from stepprobe.analysis.scaling import Work, fit, witnessed
 
+    found = fit(answers.samples)
     known = {(one.rows, one.length) for one in found.shapes}
-    times: dict[tuple[int, int], list[float]] = {}
-    for one in answers.of(*OTHERS):
-        if one.variant in ("", "none") and (one.rows, one.length) not in known:
-            times.setdefault((one.rows, one.length), []).append(answers.ms(one))
     shapes = []
-    for shape, spent in sorted(times.items()):
-        value, low, high = found.time(Work.of([shape]))
+    for shape in sorted({one.shape for one in answers.witnesses} - known):
+        others = [one for one in answers.witnesses if one.shape != shape]
+        value, low, high = witnessed(found, others).time(Work.of([shape]))
+        spent = [one.ms for one in answers.witnesses if one.shape == shape]
         shapes.append(Shape(*shape, statistics.median(spent), low, value, high))
     return shapes
 
@@ -195,8 +192,8 @@ def page(runs: list[Run], arguments: argparse.Namespace) -> str:
             *verdict(runs),
             "",
             "The interval contains the held-out point by construction: its error widens every interval of the fit. The "
-            "other shapes are an independent test; they belong to the experiments on padding, on equal tokens and on "
-            "remedies, and neither made the fit nor widened anything.",
+            "other shapes are an independent test: they belong to the experiments on padding, on equal tokens and on "
+            "remedies, and each is held against intervals that all the others have widened, but not it.",
             "",
         ]
     )

@@ -91,6 +91,12 @@ def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bo
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
+    if not folder.is_dir():
+        gone = (
+            f"{_path(folder)} was removed while the script ran, and all that was observed with it; name a place that "
+            "the script leaves alone: --out DIR"
+        )
+        return Result(report=_not_measured(evidence, folder, gone), folder=folder, status=evidence.status, problems=())
     masks.foretell(folder, asked=foretells and evidence.status == "finished")
     try:
         problems = _seal(folder, evidence.status, patience_s=_PATIENCE_S)
@@ -289,7 +295,7 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     except NotObserved:
         return _not_measured(evidence, folder, stages.explain(evidence))
     if (
-        (evidence.command == "run" or (evidence.command == "profile" and not _has_steps(evidence)))
+        (evidence.command == "run" or (evidence.command == "profile" and not _has_any(evidence, derived)))
         and derived.verdict == "not measured"
         and all(control.ok for control in derived.controls)
     ):
@@ -297,8 +303,9 @@ def _derive(evidence: Evidence, folder: Path) -> Report:
     return msgspec.structs.replace(derived, run=_path(folder))
 
 
-def _has_steps(evidence: Evidence) -> bool:
-    return any(name.startswith("steps-") for name in evidence.files)
+def _has_any(evidence: Evidence, derived: Report) -> bool:
+    """Return whether a profile saw a step or made an experiment."""
+    return bool(derived.ledger) or any(name.startswith("experiments-") for name in evidence.files)
 
 
 def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:

@@ -52,6 +52,14 @@ def make():
 def lacking():
     return object()
 
+def rootless():
+    made = Own()
+    made.root = lambda: 3
+    return made
+
+def leaving():
+    raise SystemExit(4)
+
 def failing():
     raise ValueError("no harness today")
 """
@@ -164,6 +172,9 @@ def test_the_job_ends_behind_the_experiments(profiled):
 REFUSED = {
     "in_place": "changes parameters in place",
     "twice": "called more than once before backward",
+    "two_losses": "backward keeps its graph",
+    "two_parts": "backward is called more than once for a call of the root module; name the step",
+    "not_a_number": "the loss of the script's own step is nan",
 }
 
 
@@ -216,6 +227,8 @@ def test_a_named_harness_is_driven_in_the_scripts_place(stepping, profiled, besi
         ("no_such_steps:make", "no_such_steps cannot be imported"),
         ("own_steps:absent", "has no function absent"),
         ("own_steps:lacking", "has no method batch, step, root, trainable_modules"),
+        ("own_steps:rootless", "the step cannot be driven: AttributeError"),
+        ("own_steps:leaving", "leaving() raised SystemExit: 4"),
         ("own_steps:failing", "failing() raised ValueError: no harness today"),
     ],
 )

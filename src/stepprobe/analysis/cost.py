@@ -1,6 +1,7 @@
 """What a batch costs: a + b·slots + c·slots·length, from a measured fit, the model's arithmetic, or tokens alone."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,8 @@ def _from_fit(fit: Mapping[str, Any]) -> Cost:
         terms = [float(fit[name]) for name in ("a", "b", "c")]
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceError(f"{FIT} must hold a, b and c: ms a batch, a slot, and a slot times its length") from error
+    if not all(map(math.isfinite, terms)):
+        raise EvidenceError(f"{FIT} holds a term that is no finite number: fit it again over more lengths")
     if min(terms) < 0 or terms[1] == 0:
         raise EvidenceError(f"{FIT} holds a negative term, or none for slots: fit it again over more lengths")
     return Cost(terms[0], terms[1], terms[2], "a measured fit of a + b·slots + c·slots·length, in ms", True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepprobe.cli._packages import need_numpy
 from stepprobe.cli._parser import positive
-from stepprobe.errors import UsageError
+from stepprobe.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
     from stepprobe.instruments.dataset.subject import Dataset
@@ -145,18 +145,28 @@ def model_files(arguments: argparse.Namespace) -> dict[str, bytes]:
 
 
 def config_file(model: str) -> bytes:
-    """Return a model's ``config.json``.
+    """Return a model's ``config.json``, or the one that a run folder kept of its model.
 
     Raises:
         UsageError: There is none.
+        EvidenceError: What the run kept is damaged.
     """
+    if (Path(model) / "manifest.json").is_file():
+        return _config_of_run(Path(model))
     return _read(_config_of(model), "--model")
 
 
 def _fit(path: Path) -> bytes:
     """Return a fit from its file, or from the run folder of a profile."""
     if not path.is_dir():
-        return _read(path, "--fit")
+        from stepprobe.analysis.cost import FIT, choose
+
+        content = _read(path, "--fit")
+        try:
+            choose({FIT: content})
+        except EvidenceError as error:
+            raise UsageError(f"--fit {path}: {error}; or name the run folder of a profile") from error
+        return content
     from stepprobe import session
 
     return session.fit(path)
@@ -177,6 +187,15 @@ def _config_of(model: str) -> Path:
     if not isinstance(cached, str):
         raise UsageError(f"no model at {model!r}: neither a folder, a config.json, nor a model in the local cache")
     return Path(cached)
+
+
+def _config_of_run(folder: Path) -> bytes:
+    from stepprobe.model.first_calls import read_first_calls
+
+    kept = read_first_calls({path.name: path.read_bytes() for path in folder.glob("batches-*.jsonl")})
+    if not kept or not kept[0].model.config:
+        raise UsageError(f"{folder} is a run that kept no config of its model; name a folder with a config.json")
+    return kept[0].model.config.encode()
 
 
 def _read(path: Path, option: str) -> bytes:

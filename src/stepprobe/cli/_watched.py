@@ -32,5 +32,7 @@ def _tell(result: "Result", *, as_json: bool) -> int:
     for problem in result.problems:
         tell(problem)
     page = result.folder / "report.html"
+    if not result.folder.is_dir():
+        return wanted
     tell(f"kept; open {shown_path(page)}" if os.path.isfile(page) else f"kept in {shown_path(result.folder)}")
     return wanted

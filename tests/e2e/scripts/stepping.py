@@ -83,10 +83,23 @@ def plain(arguments):
         total = 0.0
         for _ in range(arguments.accumulation):
             batch = next(source)
-            loss = loss_of(model(batch["input_ids"], batch["attention_mask"]), batch["labels"]) / arguments.accumulation
+            if arguments.kind != "two_parts":
+                logits = model(batch["input_ids"], batch["attention_mask"])
+                loss = loss_of(logits, batch["labels"]) / arguments.accumulation
             if arguments.kind == "twice":
                 loss = loss + model(batch["input_ids"]).mean()
-            loss.backward()
+            if arguments.kind == "not_a_number":
+                loss = loss * float("nan")
+            if arguments.kind == "two_parts":
+                logits = model(batch["input_ids"])
+                first = logits.detach().requires_grad_()
+                loss = loss_of(first, batch["labels"])
+                loss.backward()
+                logits.backward(first.grad)
+            else:
+                loss.backward(retain_graph=arguments.kind == "two_losses")
+            if arguments.kind == "two_losses":
+                loss.backward()
             total += loss.item()
         optimizer.step()
         scheduler.step()

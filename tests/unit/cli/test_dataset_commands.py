@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepprobe.analysis.encoding import encode_process
 from stepprobe.cli import main
+from stepprobe.cli._dataset import config_file
+from stepprobe.errors import UsageError
+from stepprobe.model.first_calls import CallLine, ModelLine
 from tests.fakes.lengths import chat_mix
 
 PADDING = {
@@ -106,9 +110,25 @@ def test_a_message_of_an_allocation_needs_no_data(place, capsys):
 def test_a_fit_is_used_and_checked(place, capsys):
     (place / "fit.json").write_text('{"a": 30, "b": 0.02, "c": 1e-6}')
     assert "a measured fit" in asked(capsys, "bucket", "a.jsonl", "--fit", "fit.json")["tables"][0]["caption"]
-    (place / "fit.json").write_text('{"a": 30}')
-    assert main(["bucket", "a.jsonl", "--fit", "fit.json"]) == 4
-    assert "must hold a, b and c" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["bucket", "padding"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 30}', "must hold a, b and c"),
+        ('{"a": NaN, "b": 1, "c": 0}', "no finite number"),
+        ('{"length": 3}\n{"length": 4}\n', "is no JSON"),
+    ],
+)
+def test_a_file_that_is_no_fit_is_refused_before_anything_is_read(place, capsys, command, text, said):
+    (place / "fit.json").write_text(text)
+    assert main([command, "a.jsonl", "--fit", "fit.json"]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "--fit fit.json" in told
+    assert "run folder of a profile" in told
+    assert not (place / "stepprobe-runs").exists()
 
 
 def test_a_recipe_is_written(place, capsys):
@@ -156,3 +176,14 @@ def test_options_may_stand_in_the_config(place, capsys):
     (place / "stepprobe.toml").write_text('[padding]\nbatch-size = 2\nmodel = "config.json"\n')
     found = asked(capsys, "padding", "a.jsonl")
     assert found["figures"]["ce.rows"]["value"] == 2 * found["figures"]["lengths.max"]["value"]
+
+
+def test_the_config_of_a_run_folder_is_that_of_its_model(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"kept no config of its model; name a folder with a config\.json"):
+        config_file(str(tmp_path))
+    usual = {"known": True, "attention": "sdpa", "dtype": "float32", "compiled": False, "checkpointing": False}
+    model = ModelLine(number=0, name="Model", config='{"vocab_size": 7}', card="cpu", **usual)
+    call = CallLine(model=0, training=True, arguments={}, attended=None)
+    (tmp_path / "batches-rank0-pid1.jsonl").write_bytes(encode_process([model, call]))
+    assert json.loads(config_file(str(tmp_path))) == {"vocab_size": 7}

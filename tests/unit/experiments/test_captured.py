@@ -1,5 +1,7 @@
 """Batches of other shapes, made of the run's own tokens."""
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -124,3 +126,19 @@ def test_bad_shapes_are_refused():
             held.batch(rows, length, real)
     with pytest.raises(ValueError, match="no micro-batch"):
         captured().batch(1, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """A batch as some loops have it."""
+
+    ids: object
+    weight: float = 0.5
+
+
+def test_a_batch_may_be_a_dataclass():
+    old = Batch(torch.arange(1, 13).reshape(3, 4))
+    new = captured(old).batch(2, 6)
+    assert type(new) is Batch
+    assert (new.ids.flatten().tolist(), new.weight) == (list(range(1, 13)), 0.5)
+    assert tuple(old.ids.shape) == (3, 4)

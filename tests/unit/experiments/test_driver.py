@@ -267,6 +267,21 @@ def test_a_shape_that_user_code_refuses_is_replaced():
     assert len(medians(journal)) == 3
 
 
+def test_an_exit_of_the_step_at_a_shape_is_a_refusal_and_ends_nothing():
+    first = drive(FakeHarness()).of("measured", experiment="scaling")
+    longest = max(shapes(first), key=lambda point: point[1])
+    journal = drive(FakeHarness(faults={longest: SystemExit(7)}))
+    (dropped,) = journal.of("dropped", reason="refused", experiment="scaling")
+    assert dropped["text"] == "SystemExit: 7"
+    assert len(medians(journal)) == 3
+    with pytest.raises(KeyboardInterrupt):
+        drive(FakeHarness(faults={longest: KeyboardInterrupt()}))
+
+
+def test_seconds_are_written_so_that_few_are_not_none():
+    assert [bench.written(value) for value in (-1, 0, 0.034, 9.0, 120.4)] == ["0", "0", "0.034", "9", "120"]
+
+
 def test_a_loss_that_is_no_number_drops_the_point():
     journal = drive(FakeHarness(not_finite=200))
     dropped = journal.of("dropped", reason="loss")

@@ -160,3 +160,19 @@ def test_a_checksum_sees_one_bit(dtype):
     first = checksum(torch, tensor)
     tensor[3, 1] = 1
     assert checksum(torch, tensor) != first
+
+
+def test_a_backward_that_is_yet_to_come_finds_its_buffers():
+    norm = torch.nn.BatchNorm1d(4).eval()  # in eval mode its graph saves the running mean
+    pending = norm(torch.randn(5, 4)).sum()
+    before = Snapshot(torch, Owners(modules=(norm,)))
+    norm.train()(torch.randn(5, 4))
+    assert norm.running_mean._version > 0
+    before.put_back()
+    pending.backward()
+    assert norm.weight.grad is not None
+    kept = Kept(torch.ones(2), torch)
+    saved = (kept.value * torch.ones(2, requires_grad=True)).sum()
+    kept.value.add_(0)  # no value differs, but its version does
+    kept.put_back()
+    saved.backward()

@@ -81,10 +81,11 @@ def test_no_experiments_are_not_measured():
 
 
 def test_a_busy_machine_is_refused_with_how_busy_it_is():
-    report = derived(planted().quiet(refused="the machine is busy", load=7.5, others_share=0.6))
+    report = derived(planted().quiet(refused="busy: wait, or measure with --anyway", load=7.5, others_share=0.6))
     assert report.verdict == "not measured"
     assert "7.5 runnable tasks on 2 cores, others took 60%" in report.headline
-    assert "--anyway" in report.headline
+    assert report.headline.count("--anyway") == 1
+    assert not noted(report, "no fit")
 
 
 def test_anyway_marks_every_figure_of_the_experiments():
@@ -114,6 +115,25 @@ def test_a_refused_fit_keeps_the_rest():
     assert "penalty.measured" in report.figures
     assert "penalty.predicted" not in report.figures
     assert not any(name.startswith(("fit.", "forecast.")) for name in report.figures)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "said"),
+    [
+        ("time", "its warm-up alone should take 9 s", ", the time was up; give the experiments more seconds"),
+        ("refused", "ValueError: 128 tokens only", ": ValueError: 128 tokens only"),
+    ],
+)
+def test_a_fit_without_its_shapes_says_what_kept_them_away(reason, text, said):
+    lines = planted().dropped(rows=1, length=1024, reason=reason, text=text).scaling(shapes=((1, 128), (8, 128)))
+    report = derived(lines.end())
+    assert "2 shapes were measured, and three terms need three shapes" in report.headline
+    assert f"1×1024 was dropped{said}" in report.headline
+
+
+def test_a_fit_without_its_shapes_says_what_stopped_the_experiments():
+    report = derived(planted().scaling(shapes=((1, 128),)).end(reason="interrupted"))
+    assert "three shapes: the experiments were stopped: interrupted" in report.headline
 
 
 def test_a_planted_drift_is_refused():

@@ -1,9 +1,11 @@
 """The fit: planted terms come back inside their intervals, and what cannot be told is refused."""
 
+from random import Random
+
 import pytest
 
 from stepprobe.analysis.profile.answers import Answers
-from stepprobe.analysis.scaling import CONDITION, Fit, Refusal, Sample, Work, fit, per_row
+from stepprobe.analysis.scaling import CONDITION, Fit, Refusal, Sample, Work, fit, per_row, witnessed
 from tests.fakes.experiments import FakeExperiments, cost_ms
 
 TERMS = (6.3, 0.0241, 41.9e-6)
@@ -158,3 +160,44 @@ def test_time_by_rows_as_in_unsloth_1155():
     assert fixed == pytest.approx(3.1, abs=0.06)
     assert row == pytest.approx(42.8, abs=0.06)
     assert per_row([(1, 46.9), (2, 87.5)]) is None
+
+
+def elsewhere(found, errors):
+    """Shapes of other experiments at which the step takes longer than the fit says, by these parts of it."""
+    shapes = [(2 + place, 300 + 10 * place) for place in range(len(errors))]
+    return [
+        Sample(*shape, block, found.time(Work.of([shape]))[0] * (1 + error), heldout=True)
+        for shape, error in zip(shapes, errors, strict=True)
+        for block in range(5)
+    ]
+
+
+def test_shapes_of_other_experiments_widen_every_interval():
+    found = fitted(noise=0.005)
+    wider = witnessed(found, elsewhere(found, [0.1, -0.08, 0.12, 0.09]))
+    value, _, high = wider.time(Work.of([(4, 400)]))
+    assert value == found.time(Work.of([(4, 400)]))[0]
+    assert high - value > 0.15 * value  # what is off by a tenth at a few shapes can be off by more at the next
+    assert wider.terms == found.terms
+    assert [one.high for one in wider.shapes] > [one.high for one in found.shapes]
+
+
+def test_shapes_on_the_curve_widen_nothing():
+    found = fitted(noise=0.0)
+    same = witnessed(found, elsewhere(found, [0.0, 0.0, 0.0]))
+    assert same.time(Work.of([(4, 400)])) == pytest.approx(found.time(Work.of([(4, 400)])))
+
+
+def test_one_shape_more_is_no_judge():
+    found = fitted(noise=0.005)
+    assert witnessed(found, elsewhere(found, [0.5])).widening == found.widening
+
+
+def test_the_interval_holds_the_next_shape_in_most_cases():
+    """Errors of the form drawn at random: 95 of 100 are meant, from six witnesses and the held-out shape."""
+    found, dice, inside = fitted(noise=0.002), Random(7), 0
+    for _ in range(400):
+        *known, unknown = (dice.gauss(0, 0.06) for _ in range(7))
+        value, low, high = witnessed(found, elsewhere(found, known)).time(Work.of([(5, 333)]))
+        inside += low <= value * (1 + unknown) <= high
+    assert 0.9 <= inside / 400 <= 0.99

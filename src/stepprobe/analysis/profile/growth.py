@@ -25,9 +25,28 @@ TERMS: tuple[tuple[str, Unit, float], ...] = (
 
 
 def fitted(answers: Answers) -> Fit | Refusal:
-    """Fit the experiments of one process, and let those that are not about the fit say how far off it is."""
+    """Fit the experiments of one process, and let those that are not about the fit say how far off it is.
+
+    Where shapes are missing for it, the refusal says what kept them from being measured.
+    """
     found = fit(answers.samples)
-    return witnessed(found, answers.witnesses) if isinstance(found, Fit) else found
+    if isinstance(found, Fit):
+        return witnessed(found, answers.witnesses)
+    shapes = {one.shape for one in answers.samples if not one.heldout}
+    if len(shapes) < len(TERMS) and (why := _missing(answers)):
+        return Refusal(f"{len(shapes)} shapes were measured, and three terms need three shapes: {why}")
+    return found
+
+
+def _missing(answers: Answers) -> str:
+    """Return what kept shapes of the fit from being measured, with the next step; empty where nobody knows."""
+    if answers.done and answers.done.reason != "finished":
+        return f"the experiments were stopped: {answers.done.reason}"
+    dropped = [one for one in answers.dropped if one.experiment == "scaling"]
+    late = next((one for one in reversed(dropped) if one.reason == "time"), None)
+    if late:
+        return f"{late.rows}×{late.length} was dropped, the time was up; give the experiments more seconds with --time"
+    return f"{dropped[-1].rows}×{dropped[-1].length} was dropped: {dropped[-1].text}" if dropped else ""
 
 
 def fit_figures(found: Fit, answers: Answers) -> dict[str, Estimate]:

@@ -40,9 +40,15 @@ FAR = 0.15
 
 def _growth(seen: Seen) -> Found:
     if isinstance(seen.fit, Refusal):
-        return {}, growth.fixed_tokens(seen.answers), (f"no fit: {seen.fit.reason}",)
+        notes = () if _too_busy(seen.answers) else (f"no fit: {seen.fit.reason}",)
+        return {}, growth.fixed_tokens(seen.answers), notes
     tables = (growth.shape_table(seen.fit), *growth.fixed_tokens(seen.answers))
     return growth.fit_figures(seen.fit, seen.answers), tables, ()
+
+
+def _too_busy(answers: Answers) -> bool:
+    """Return whether nothing was measured because the machine was busy; what was refused says the next step."""
+    return bool(answers.quiet and answers.quiet.refused and not answers.measured)
 
 
 def _efficiency(seen: Seen) -> Found:
@@ -171,8 +177,8 @@ def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...], othe
             f"the step that was driven is not the script's own: the same batch has loss {failed[0].recovered:.6g}, in "
             f"the script it had {failed[0].expected:.6g}; name a harness with --harness"
         )
-    elif quiet and quiet.refused and not seen.answers.measured:
-        said = f"{quiet.refused} ({busy(quiet)}); wait until the machine is quiet, or --anyway"
+    elif quiet and _too_busy(seen.answers):
+        said = f"{quiet.refused} ({busy(quiet)})"
     elif isinstance(seen.fit, Refusal):
         said = f"no fit: {seen.fit.reason}"
     else:

@@ -63,13 +63,27 @@ class Kept:
                 self._refill()
             for child in self._children:
                 child.put_back()
-        elif self._copy is not None and self.differs():
-            if type(self.value) is set:
+        elif type(self.value) is set:
+            if self.differs():
                 self.value.clear()
                 self.value.update(self._copy)
-            else:
+        elif self._copy is not None:
+            if self.differs():
                 with self._torch.no_grad():
                     self.value.copy_(self._copy)
+            self._put_version_back()
+
+    def _put_version_back(self) -> None:
+        """Let a graph that saved the tensor before find it unchanged, as it is: its backward is yet to come."""
+        if self._version is None or self.value._version == self._version:
+            return
+        set_version = getattr(self._torch._C._autograd, "_unsafe_set_version_counter", None)
+        if set_version is None:
+            return
+        try:
+            set_version((self.value,), (self._version,))
+        except TypeError:  # PyTorch before 2.7 takes one tensor
+            set_version(self.value, self._version)
 
     def _keep_tensor(self, value: Any, most: int) -> None:
         torch = self._torch

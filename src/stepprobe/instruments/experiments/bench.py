@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from stepprobe.instruments.experiments.exits import refuses
 from stepprobe.instruments.experiments.machine import Machine
 from stepprobe.instruments.experiments.memory import ran_out
 from stepprobe.instruments.experiments.plan import Plan, Point
@@ -178,8 +179,8 @@ class Bench:
         if needed <= left:
             return False
         for case in cases:
-            text = f"{FEWEST} blocks take {needed:.0f} s and {max(0.0, left):.0f} of {self.plan.seconds:.0f} s are left"
-            self.drop(case, "time", f"{text}: give the experiments more seconds, or train on smaller batches")
+            text = f"{FEWEST} blocks take {written(needed)} s and {written(left)} of {self.plan.seconds:g} s are left"
+            self.drop(case, "time", f"{text}: give the experiments more with --time, or train on smaller batches")
         return True
 
     def cost_s(self, cases: Sequence[Case]) -> float:
@@ -194,7 +195,9 @@ class Bench:
     def _attempt(self, case: Case, *, warming: bool = False, lead_in: bool = False) -> Repetition | None:
         try:
             repetition = self._once(case, warming=warming, timed=not (warming or lead_in))
-        except Exception as error:  # whatever a user's step raises at a shape that it never saw
+        except BaseException as error:  # whatever a user's step raises at a shape that it never saw
+            if not refuses(error):
+                raise
             memory = ran_out(error, self.torch)
             text = f"{type(error).__name__}: {error}"[:_TEXT]
             traceback.clear_frames(error.__traceback__)  # they hold the tensors of the step that failed
@@ -259,6 +262,11 @@ class Bench:
                 "gradient": repetition.gradient,
             },
         )
+
+
+def written(seconds: float) -> str:
+    """Return seconds as a person writes them; less than none is none."""
+    return f"{max(0.0, seconds):.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
 def _key(case: Case) -> tuple[str, str, int, int]:

@@ -4,6 +4,8 @@ Which dimension of a tensor is rows and which is tokens is told by the ids (the 
 else the first of any kind). What cannot be told is refused, never guessed.
 """
 
+import copy
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -38,7 +40,7 @@ class Leaf(NamedTuple):
 
 
 def tensors_of(torch: ModuleType, value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield (path, tensor) of everything inside mappings and sequences."""
+    """Yield (path, tensor) of everything inside mappings, sequences and dataclasses."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, Mapping):
@@ -47,6 +49,8 @@ def tensors_of(torch: ModuleType, value: Any, path: tuple[Any, ...] = ()) -> Ite
     elif isinstance(value, (tuple, list)):
         for place, item in enumerate(value):
             yield from tensors_of(torch, item, (*path, place))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from tensors_of(torch, fields_of(value), path)
 
 
 def replaced(value: Any, by: Mapping[tuple[Any, ...], Any], path: tuple[Any, ...] = ()) -> Any:
@@ -62,7 +66,17 @@ def replaced(value: Any, by: Mapping[tuple[Any, ...], Any], path: tuple[Any, ...
             return inside
     if type(value) in (tuple, list):
         return type(value)(replaced(item, by, (*path, place)) for place, item in enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        new = copy.copy(value)
+        for name, item in fields_of(value).items():
+            object.__setattr__(new, name, replaced(item, by, (*path, name)))  # a frozen one, too
+        return new
     return value
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, without those that are not set."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)}
 
 
 def shape_of(torch: ModuleType, batch: Any) -> Shape | None:

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from stepprobe.instruments.experiments import ceilings, loss, points, remedies, shapes
-from stepprobe.instruments.experiments.bench import FEWEST, Bench, Case, settled_objects
+from stepprobe.instruments.experiments.bench import FEWEST, Bench, Case, settled_objects, written
+from stepprobe.instruments.experiments.exits import refuses
 from stepprobe.instruments.experiments.machine import Machine
 from stepprobe.instruments.experiments.memory import ran_out
 from stepprobe.instruments.experiments.plan import Plan, Point
@@ -99,7 +100,9 @@ def _usual(bench: Bench) -> None:
 def _prepared(bench: Bench, said_of: Case, make: Callable[[], list[Case]]) -> list[Case]:
     try:
         return make()
-    except Exception as error:  # the user's step, or modules that are not what they seem
+    except BaseException as error:  # the user's step, or modules that are not what they seem
+        if not refuses(error):
+            raise
         reason = "memory" if ran_out(error, bench.torch) else "refused"
         bench.drop(said_of, reason, f"{type(error).__name__}: {error}"[:300])
         return []
@@ -110,7 +113,7 @@ def _measure(bench: Bench, make: Callable[[], list[Case]], budget_s: float, leas
     cases = make()
     if bench.left_s() <= 0:
         for case in cases:
-            bench.drop(case, "time", f"the {bench.plan.seconds:.0f} s of the experiments are up")
+            bench.drop(case, "time", f"the {bench.plan.seconds:g} s of the experiments are up: more with --time")
         return
     able = _agreeing(bench, [case for case in cases if bench.pilot(case)])
     if least == 1:
@@ -123,7 +126,7 @@ def _affordable(bench: Bench, cases: list[Case], budget_s: float) -> list[Case]:
     """Return as many of the first cases as five blocks fit into the time with; the last ones tell the least."""
     kept = list(cases)
     while len(kept) > 1 and FEWEST * bench.cost_s(kept) > budget_s:
-        bench.drop(kept.pop(), "time", f"{FEWEST} blocks with it take longer than the {budget_s:.0f} s there are")
+        bench.drop(kept.pop(), "time", f"{FEWEST} blocks with it take longer than the {written(budget_s)} s there are")
     return kept
 
 

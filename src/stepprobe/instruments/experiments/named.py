@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+from stepprobe.instruments.experiments.exits import refuses
+
 MEMBERS = ("batch", "step", "root", "trainable_modules")
 
 
@@ -19,7 +21,9 @@ def named_harness(name: str) -> Any:
     module_name, _, factory_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except BaseException as error:
+        if not refuses(error):
+            raise
         raise NotAHarness(
             f"--harness {name}: {module_name} cannot be imported where the script runs "
             f"({type(error).__name__}: {error}); put the file beside the script, or its folder on PYTHONPATH"
@@ -29,7 +33,9 @@ def named_harness(name: str) -> Any:
         raise NotAHarness(f"--harness {name}: {module_name} has no function {factory_name}")
     try:
         harness = factory()
-    except Exception as error:
+    except BaseException as error:
+        if not refuses(error):
+            raise
         raise NotAHarness(f"--harness {name}: {factory_name}() raised {type(error).__name__}: {error}") from error
     lacking = [member for member in MEMBERS if not callable(getattr(harness, member, None))]
     if lacking:

@@ -104,12 +104,19 @@ class Recording:
             if self._mode is None:
                 return backward(*args, **kwargs)
             self.stop()
+            if _keeps_graph(args, kwargs):
+                self._tape.refusals.append("backward keeps its graph, so that it can be called again for the same call")
             self._comes(args[0] if args else kwargs.get("tensors", kwargs.get("self")))
             result = backward(*args, **kwargs)
             self._ended()
             return result
 
         return noticing
+
+
+def _keeps_graph(args: Any, kwargs: Any) -> bool:
+    """Return whether backward was told ``retain_graph`` or ``create_graph``: the third and fourth of both its forms."""
+    return any((*args[2:4], kwargs.get("retain_graph"), kwargs.get("create_graph")))
 
 
 @functools.lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from stepprobe.instruments.experiments import points
-from stepprobe.instruments.experiments.bench import BLOCKS, FEWEST, LEAD_INS, Bench, Case, Pilot
+from stepprobe.instruments.experiments.bench import BLOCKS, FEWEST, LEAD_INS, Bench, Case, Pilot, written
 from stepprobe.instruments.experiments.ceilings import bursts
 from stepprobe.instruments.experiments.memory import MARGIN
 from stepprobe.instruments.experiments.plan import Point
@@ -95,7 +95,7 @@ class Scaling:
         while FEWEST * self._block_s(design) > self._budget_s:
             slowest = max(design.points, key=lambda point: self._wall_s(point))
             smaller = self._smaller(design, slowest) if slowest != design.points[0] else None
-            text = f"{FEWEST} blocks with it take longer than the {self._budget_s:.0f} s there are"
+            text = f"{FEWEST} blocks with it take longer than the {written(self._budget_s)} s there are"
             if smaller is None or not all(self._pilot(point) for point in smaller.points):
                 return design
             self._bench.drop(self._case("scaling", slowest), "time", f"{text}; a smaller point is taken")
@@ -159,7 +159,7 @@ class Scaling:
         needed, left = (1 + self._bench.machine.warm_ups) * self._wall_s(point), self._bench.left_s()
         if needed <= left:
             return True
-        text = f"its warm-up alone should take {needed:.0f} s, and {max(0.0, left):.0f} s are left"
+        text = f"its warm-up alone should take {written(needed)} s, and {written(left)} s are left"
         self._bench.drop(said_of, "time", f"{text}; another point is tried")
         return False
 

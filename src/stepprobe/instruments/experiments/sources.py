@@ -70,7 +70,7 @@ class TrainerSource:
     def _control(self, call: tuple[Any, ...]) -> Any:
         take_over, torch = self._take_over, self._torch
         if shape_of(torch, call[1]) is None:
-            take_over.give_up(NO_TENSOR)
+            take_over.refuse(NO_TENSOR)
             return self._step(*call)
         harness, batch = self._harness(call), replaced(call[1], {})
         before = _guarded(take_over, lambda: take_over.snapshot(torch, harness))
@@ -112,10 +112,10 @@ class LightningSource:
     def _control(self, harness: LightningHarness, batch: Any, own: Callable[[], Any]) -> Any:
         take_over = self._take_over
         if shape_of(self._torch, batch) is None:
-            take_over.give_up(NO_TENSOR)
+            take_over.refuse(NO_TENSOR)
             return own()
         if not getattr(harness.root(), "automatic_optimization", True):
-            take_over.give_up("the module optimizes by hand; name a harness: --harness module:factory")
+            take_over.refuse("the module optimizes by hand")
             return own()
         kept = replaced(batch, {})
         return take_over.control_first(
@@ -169,13 +169,14 @@ class RootSource:
     def _micro_step(self, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         take_over, torch = self._take_over, self._torch
         if self._recording is not None:
-            take_over.give_up("the root module is called more than once before backward")
+            take_over.refuse("the root module is called more than once before backward, or a second model is")
             return
         if take_over.settings.harness:
             take_over.batches(torch).add(RootCall(torch, root, args, kwargs).given)
             if take_over.is_due("experiments"):
                 take_over.run_named(torch)
         elif not take_over.has_framework:
+            take_over.root_calls += 1
             call = RootCall(torch, root, args, kwargs)
             take_over.batches(torch).add(call.given)
             if take_over.is_due("control"):
@@ -199,7 +200,7 @@ class RootSource:
         assert self._call is not None
         shape = shape_of(self._torch, self._call.given)
         if shape is None:
-            self._take_over.give_up("the root module is given no tensor of rows × tokens")
+            self._take_over.refuse("the root module is given no tensor of rows × tokens")
             return
         self._tape = Tape(self._torch, shape, output)
         self._recording = Recording(
@@ -228,7 +229,7 @@ class RootSource:
         harness = ReplayHarness(self._torch, call.root, call, tape)
         refusal = harness.refusal()
         if refusal or loss is None or loss.numel() != 1:
-            self._take_over.give_up(refusal or "backward is not called on one loss")
+            self._take_over.refuse(refusal or "backward is not called on one loss")
             return
         self._harness = harness
         self._take_over.controlled(self._torch, before, loss, lambda: harness.step(harness.captured))

@@ -6,6 +6,7 @@ first micro-step of the other, the experiments take place; then everything is pu
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -16,6 +17,7 @@ from stepprobe.instruments.attach.observer import Limit, Observer
 from stepprobe.instruments.attach.window import STEPS_MOST, Window
 from stepprobe.instruments.experiments.captured import CapturedBatches
 from stepprobe.instruments.experiments.description import Control, describe, same_loss
+from stepprobe.instruments.experiments.exits import refuses
 from stepprobe.instruments.experiments.journal import ExperimentJournal
 from stepprobe.instruments.experiments.named import NotAHarness, named_harness
 from stepprobe.instruments.experiments.owners import owners_of
@@ -56,6 +58,8 @@ class TakeOver:
         """Whether a framework's own step was found, so that the root's calls are not looked at."""
         self.on_over: list[Callable[[], None]] = []
         """Called once when nothing more is done to the script's step."""
+        self.root_calls = 0
+        """Calls of a root module in this step, where they are what is met."""
         self._folder = folder
         self._window = window
         self._journal: ExperimentJournal | None = None
@@ -98,6 +102,8 @@ class TakeOver:
         """
         if not before.weights_hold():
             return self.give_up("the step changes parameters in place; run again and again it would not be the same")
+        if not self._is_number(float(loss)):
+            return None
         with self.aside():
             captured = float(loss)
             now = Snapshot(torch, before.owners)
@@ -108,11 +114,11 @@ class TakeOver:
                 found = [parameter.grad for parameter in now.parameters]
                 gradients = all(map(_close, found, now.gradients.tensors))
             except Exception as error:
-                return self.give_up(f"the step could not be run a second time: {type(error).__name__}: {error}")
+                return self.refuse(f"the step could not be run a second time: {type(error).__name__}: {error}")
             finally:
                 now.put_back()
         if not gradients:
-            return self.give_up("the harness does not give back the gradients of the script's own micro-step")
+            return self.refuse("the harness does not give back the gradients of the script's own micro-step")
         return self._compare(captured, replayed)
 
     def control_first(self, torch: ModuleType, harness: Any, control: "FirstControl") -> Any:
@@ -127,7 +133,7 @@ class TakeOver:
             try:
                 replayed = float(control.again())
             except Exception as error:
-                self.give_up(f"the step could not be run by the harness: {type(error).__name__}: {error}")
+                self.refuse(f"the step could not be run by the harness: {type(error).__name__}: {error}")
             finally:
                 holds = before.put_back()["parameters"]
         result = control.own()
@@ -136,6 +142,8 @@ class TakeOver:
         elif replayed is not None:
             with self.aside():
                 captured = float(control.loss_of(result))
+            if not self._is_number(captured):
+                return result
             self._compare(captured, replayed)
         return result
 
@@ -146,19 +154,28 @@ class TakeOver:
     def _owners(self, torch: ModuleType, harness: Any) -> Owners:
         return owners_of(torch, [harness.root(), *harness.trainable_modules()], getattr(harness, "others", ()))
 
+    def _is_number(self, loss: float) -> bool:
+        """Return whether the script's loss is finite; where it is not, there is nothing to compare."""
+        if not math.isfinite(loss):
+            self.give_up(f"the loss of the script's own step is {loss}; look at the data, or lower the rate")
+        return math.isfinite(loss)
+
     def _compare(self, captured: float, replayed: float) -> None:
         self.phase = "controlled"
         self._control = Control(captured, replayed)
         if not same_loss(captured, replayed):
-            self.give_up(f"the harness does not give back the script's loss: {replayed!r} instead of {captured!r}")
+            self.refuse(f"the harness does not give back the script's loss: {replayed!r} instead of {captured!r}")
 
     def run(self, torch: ModuleType, harness: Any) -> None:
         """Make the experiments, here and now, and put everything back."""
         with self.aside():
             try:
                 self._experiments(torch, harness)
+            except Exception as error:  # before the first line: what the harness says of itself makes no sense
+                self.give_up(f"the step cannot be driven: {type(error).__name__}: {error}")
             finally:
-                self._end()
+                if self.phase != "over":
+                    self._end()
 
     def run_named(self, torch: ModuleType) -> None:
         """Make the experiments on the harness that the user named."""
@@ -177,6 +194,10 @@ class TakeOver:
         if self.phase != "over":
             self.observer.note(f"no experiments: {reason}")
             self._end()
+
+    def refuse(self, reason: str) -> None:
+        """The step cannot be driven as it is; the user can name one that can."""
+        self.give_up(f"{reason}; name the step that is to be driven: --harness module:factory")
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -203,12 +224,15 @@ class TakeOver:
                 self.phase = "experiments" if self.settings.harness else "control"
                 self.observer.aside = ASIDE
         elif self.phase == "control":
-            self.give_up("no micro-step was seen that begins with the root module and ends with backward")
+            self.refuse("no micro-step was seen that begins with the root module and ends with backward")
+        elif self.phase == "controlled" and 0 < self.root_calls < self.observer.counters.get("backwards", 0):
+            self.refuse("backward is called more than once for a call of the root module")
         elif self.phase == "controlled":
             self.phase = "experiments"
             self.observer.aside = ASIDE
         elif self.phase == "experiments":
             self.give_up("the step that they were to take place in did not call the root module")
+        self.root_calls = 0
         return False
 
     def script_ends(self) -> None:
@@ -245,7 +269,9 @@ class TakeOver:
             reason = self._drive(
                 torch, harness, journal, zeroed=any(one is not None for one in before.gradients.tensors)
             )
-        except Exception as error:
+        except BaseException as error:
+            if not refuses(error):
+                raise
             reason = f"{type(error).__name__}: {error}"
             self.observer.note(f"the experiments ended early: {reason}")
         finally:
