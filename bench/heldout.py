@@ -4,7 +4,7 @@
     python bench/heldout.py --write docs/heldout.md             # and the page of the documentation
 
 Two kinds of shapes: the held-out point, whose error widens every interval (so that the interval contains it by
-construction), and those of the other experiments (padding, equal tokens, the usual shape), each of which is held against
+construction), and those of the other experiments (padding, equal tokens, the usual shape): each of them is held against
 the intervals that all the others have widened.
 """
 
