@@ -408,6 +408,18 @@ def test_what_was_tried_stands_beside_the_forecast():
     assert row[4].startswith("−")
 
 
+def test_what_the_script_takes_beyond_the_driven_step_is_in_the_interval():
+    """The ledger books a fifth more than the step that was driven takes: the change may touch that, too."""
+
+    def tried(around):
+        found = report([[256] * 8] * 40, around=around, more=lambda one: one.remedy("checkpointing-off", 0.8, (8, 256)))
+        figure = found.figures["forecast.checkpointing_off"]
+        return figure.high - figure.low
+
+    as_driven, beyond = tried({"recompute": 20.0}), tried({"recompute": 60.0})
+    assert beyond > as_driven + 40
+
+
 def test_the_interval_holds_which_batches_happened_to_be_seen():
     few, many = (seen_batches(batches_of(5, count=count), [], 1) for count in (12, 200))
     fit = profile_fit()

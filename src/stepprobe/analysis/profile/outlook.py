@@ -158,11 +158,9 @@ def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
     if now.view is None:
         yield "no step was observed: a step of now is taken as its micro-steps, without optimizer and data"
         return
-    if now.on_cpu:
-        micro = now.fit.time(now.batches.work)[0] / now.batches.work.batches
-        said = micro * now.seen.answers.harness.micro_steps
+    if now.by_fit_and_booked:
+        said, booked = now.by_fit_and_booked
         on_thread = now.seen.answers.clock == "thread"
-        booked = now.step.compute.value - (now.off_cpu(*COMPUTE) if on_thread else 0.0)
         if booked > 0 and abs(said / booked - 1) > OFF:
             yield (
                 f"the fit gives {said:,.3g} ms of forward and backward a step, the ledger booked {booked:,.3g} ms"

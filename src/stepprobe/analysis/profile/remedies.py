@@ -13,6 +13,7 @@ from stepprobe.analysis.profile.repeated import Middle, paired
 from stepprobe.analysis.profile.situation import WAITING, Situation, sliding_window
 from stepprobe.analysis.profile.view import Seen
 from stepprobe.analysis.scaling import Work
+from stepprobe.analysis.statistics import median
 from stepprobe.model.estimate import Estimate
 
 LOADING = ("data.wait", "data.fetch", "data.collate")
@@ -340,8 +341,16 @@ def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:
 
 
 def _with_trial(now: Situation, said: Forecast, turned: Middle) -> Forecast:
-    """Let the micro-step that was measured with the change decide; the interval keeps what was forecast without it."""
+    """Let the micro-step that was measured with the change decide; the interval keeps what was forecast without it.
+
+    It also holds what the script's own step takes more, or less, than the driven one: that may be memory that is taken
+    and given back, of which these changes make more or less.
+    """
+    plain = [one for one in now.seen.answers.of("remedy") if one.variant == "none"]
+    driven = median([now.seen.answers.ms(one) for one in plain])
+    open_ms = now.step.compute.value * now.unexplained(Work.of([(plain[0].rows, plain[0].length)]), driven)
     found = now.step.shrunk(Span(turned.value, turned.half))
+    found = replace(found, half=math.hypot(found.known, open_ms))
     ends = [found.value - found.known, found.value + found.known]
     ends += [one for one in (said.saved.low, said.saved.high) if one is not None]
     saved = Estimate(
@@ -352,7 +361,8 @@ def _with_trial(now: Situation, said: Forecast, turned: Middle) -> Forecast:
         n=turned.n,
         method=(
             f"micro-step × {turned.value:.3f}, measured with and without it in turn; the interval also holds the "
-            f"forecast from its parts ({said.saved.value:.3g} ms: {said.saved.method})"
+            f"{open_ms:.3g} ms by which the script's step and the driven one differ, and the forecast from its "
+            f"parts ({said.saved.value:.3g} ms: {said.saved.method})"
         ),
     )
     return replace(said, saved=saved, tried=turned.value)

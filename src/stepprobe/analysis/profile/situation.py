@@ -78,6 +78,31 @@ class Situation:
         return Span(surely + perhaps / 2, abs(perhaps) / 2)
 
     @cached_property
+    def by_fit_and_booked(self) -> tuple[float, float] | None:
+        """Return ms of forward and backward a step on the clock of the experiments: by the fit, and by the ledger.
+
+        None where the two cannot be compared: on a card, and without steps or lengths.
+        """
+        if not self.on_cpu or self.view is None or self.batches is None:
+            return None
+        work = self.batches.work
+        by_fit = self.fit.time(work)[0] / work.batches * self.seen.answers.harness.micro_steps
+        aside = self.off_cpu(*COMPUTE) if self.seen.answers.clock == "thread" else 0.0
+        return by_fit, self.step.compute.value - aside
+
+    def unexplained(self, shape: Work, driven_ms: float) -> float:
+        """Return by which part the step of the ledger takes more or less than the one that is driven.
+
+        Args:
+            shape: Of a micro-step that was driven as it is.
+            driven_ms: What it took; it stands for the error of the fit there.
+        """
+        if self.by_fit_and_booked is None or self.by_fit_and_booked[1] <= 0:
+            return 0.0
+        by_fit, booked = self.by_fit_and_booked
+        return abs(booked / (by_fit * driven_ms / self.fit.time(shape)[0]) - 1)
+
+    @cached_property
     def loss_share(self) -> Span:
         """Output layer and loss over forward and backward, in the batches of the run."""
         if self.loss is None or self.batches is None:
