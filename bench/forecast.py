@@ -251,7 +251,7 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
             summary(rows),
             *(["", *asides] if asides else []),
             "",
-            f"The machine was shared: {min(loads):.0f} to {max(loads):.0f} tasks wanted its {os.cpu_count()} cores in "
+            f"The machine was shared: a load of {min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores in "
             "the minute before a run after, so every profile ran with `--anyway`. Both trainings of a pair begin at "
             "the same time, and `compare` leaves out the time in which a thread was put aside while it computed. What "
             "it cannot leave out is that caches, memory and the other half of a core are shared: a busy machine makes "

@@ -65,7 +65,7 @@ def _say(limit_s: float) -> None:
         if sys.stderr is not None:
             sys.stderr.write(
                 "stepprobe: the job has ended; foretelling the attention masks of its first batches "
-                f"(at most {limit_s:g} s; stepprobe run --no-masks leaves this out)\n"
+                f"(at most {limit_s:g} s; run --no-masks leaves this out)\n"
             )
             sys.stderr.flush()
 

@@ -76,6 +76,8 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_field="t
     """Why the experiments were not begun; empty where they were."""
     anyway: bool
     """The user asked to measure on a busy machine."""
+    busy: str | None = None
+    """Why the machine was too busy, also where it was measured all the same; empty: it was not; None: not kept."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured", tag_field="type"):

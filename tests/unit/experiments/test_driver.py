@@ -204,7 +204,7 @@ def test_memory_that_grows_with_the_square_is_seen_on_the_way_up():
             return rows * length * (100 + length)
 
     harness = Square(capacity=1024 * 1100)
-    journal = drive(harness, Plan(seconds=60, batches=((128,) * 8, (512,))), free=1024 * 1100)
+    journal = drive(harness, Plan(seconds=60, batches=((128,) * 8, (512,)), longest=4096), free=1024 * 1100)
     assert journal.of("dropped", experiment="scaling", reason="memory")
     assert not [line for line in journal.of("dropped") if "FakeOutOfMemory" in line["text"]]
     assert len(medians(journal)) == 3

@@ -98,3 +98,12 @@ def test_plan_of_a_mapping():
         Plan.of({"colour": 1})
     with pytest.raises(ValueError, match="a point is"):
         Plan.of({"points": [[0, 128]]})
+
+
+def test_a_model_without_a_known_limit_never_gets_longer_rows_than_it_had():
+    """It may index a table of positions beyond its end, and on a card that ends the whole process."""
+    shapes = points.seen([[145, 60, 30, 20]] * 3)
+    design = points.first_design(shapes, None)
+    reached = [design, *points.wider(design, shapes, None)]
+    assert {length for one in reached for _, length in one.points} <= set(range(1, 146))
+    assert max(length for _, length in points.first_design(shapes, 4096).points) > 145

@@ -123,6 +123,12 @@ def test_a_machine_that_stays_busy_is_refused_unless_anyway(monkeypatch):
     assert found["others_share"] == 0.5
     found, _ = observed(monkeypatch, [Sample(2, 1.0, 0)] * quiet.PATIENCE, anyway=True)
     assert (found["refused"], found["anyway"], found["others_share"]) == ("", True, 0.5)
+    assert "other processes use" in found["busy"]
+
+
+def test_a_quiet_machine_is_not_called_busy_because_anyway_was_said(monkeypatch):
+    found, _ = observed(monkeypatch, [Sample(4, 0.1, 0)] * quiet.PATIENCE, anyway=True)
+    assert (found["busy"], found["anyway"]) == ("", True)
 
 
 def card(share, listed="GPU:0\nno processes are running"):

@@ -43,7 +43,7 @@ def test_a_forecast_takes_the_place_of_the_ledgers_own_promise():
         row[0] for table in examine(profile(), grouped())[0].tables if table.name == "promises" for row in table.rows
     }
     assert not any("group rows by length" in kind for kind in kinds)
-    assert any("group_by_length" in kind for kind in kinds)
+    assert any("sorted by length" in kind for kind in kinds)
 
 
 def test_a_change_that_no_forecast_speaks_of_keeps_the_ledgers_promise():

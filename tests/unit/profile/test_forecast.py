@@ -398,6 +398,24 @@ def test_without_observed_steps_the_fit_stands_for_them():
     assert any("no step was observed" in note for note in found.notes)
 
 
+def test_lengths_that_the_experiments_do_not_know_are_not_forecast_on():
+    """The loader's mask holds padding; the experiments were told of full rows."""
+    rows = batches_of(3)
+    full = [[max(one)] * len(one) for one in rows]
+    planted = FakeExperiments(TERMS, batches=full).scaling()
+    found = profile.derive(evidence(planted.end(), observed(rows, TERMS)))
+    assert not {"forecast.bucketing", "forecast.packing", "forecast.padding_free"} & found.figures.keys()
+    assert any("not known to the experiments" in note for note in found.notes)
+    assert "forecast.packing" in report(rows).figures
+
+
+def test_no_change_is_advised_that_only_costs():
+    for finding in report(batches_of(2)).findings:
+        assert all(
+            one.predicted is None or one.predicted.high is None or one.predicted.high > 0 for one in finding.remedies
+        )
+
+
 def test_what_was_tried_stands_beside_the_forecast():
     found = report(
         [[256] * 8] * 40, around={"recompute": 20.0}, more=lambda one: one.remedy("checkpointing-off", 0.8, (8, 256))

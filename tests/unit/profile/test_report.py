@@ -88,6 +88,12 @@ def test_a_busy_machine_is_refused_with_how_busy_it_is():
     assert not noted(report, "no fit")
 
 
+def test_anyway_on_a_quiet_machine_marks_nothing():
+    report = derived(planted().quiet(anyway=True, busy="", load=0.2).scaling().end())
+    assert "busy" not in report.reason
+    assert not any("busy machine" in figure.method for figure in report.figures.values())
+
+
 def test_anyway_marks_every_figure_of_the_experiments():
     experiments = planted(batches=[[256, 9]] * 20).quiet(anyway=True, load=7.5).scaling().padding((8, 256), (8, 100))
     report = derived(experiments.end(), clean_process())

@@ -76,7 +76,7 @@ class Answers:
     @property
     def anyway(self) -> bool:
         """Whether a busy machine was measured because the user asked for it."""
-        return self.quiet is not None and self.quiet.anyway
+        return self.quiet is not None and self.quiet.anyway and self.quiet.busy != ""
 
     @cached_property
     def clock(self) -> Clock:
@@ -152,7 +152,8 @@ def answer_notes(answers: Answers) -> Iterator[str]:
         if reason == "memory" and vocabulary and "allocate" in text and (said := told(text, vocabulary, rows, length)):
             yield said
     if answers.anyway and answers.quiet:
-        yield f"a busy machine ({busy(answers.quiet)}) was measured all the same, as asked: every figure says so"
+        seen = busy(answers.quiet)
+        yield f"a busy machine ({seen}) was measured all the same, as asked: the method of every figure says so"
     restored = answers.restored
     if restored is None:
         yield "what the experiments changed was not seen to be put back: the process ended before that"

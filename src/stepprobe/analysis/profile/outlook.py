@@ -196,7 +196,7 @@ def _with_forecasts(finding: Finding, made: dict[str, Forecast]) -> Finding:
 
 
 def _remedies(kind: str, made: dict[str, Forecast]) -> tuple[Remedy, ...]:
-    found = [made[name] for name in BELONGS.get(kind, ()) if name in made]
+    found = [made[name] for name in BELONGS.get(kind, ()) if name in made and (made[name].saved.high or 1.0) > 0]
     found.sort(key=lambda one: -one.saved.value)
     return tuple(Remedy(name=f"forecast.{one.remedy}", action=one.action, predicted=one.saved) for one in found)
 

@@ -28,6 +28,15 @@ AROUND = ("forward.other", "backward.other", "unattributed", "gc")
 CHECKPOINTED = (0.2, 0.34)
 """Part of a checkpointed micro-step that is computed twice: one forward of four, of three where weights are frozen."""
 
+WORDS = {
+    "bucketing": ('train_sampling_strategy="group_by_length"', "rows sorted by length into batches"),
+    "packing": ("rows packed when the dataset is made", "rows packed in the collate function"),
+    "padding_free": ("DataCollatorWithFlattening", "rows of a batch joined, with their position ids"),
+    "batch_size": ("per_device_train_batch_size=", "rows of a batch: "),
+}
+"""Change -> how it is made with the HF Trainer and its kin, and in a loop of the script's own."""
+OF_TRL = {"packing": "packing=True", "padding_free": "padding_free=True"}
+
 Said = Forecast | str
 """A forecast, or why there is none."""
 
@@ -42,7 +51,7 @@ def bucketing(now: Situation) -> Said:
     first = "padding to the longest of a batch; " if now.batches.one_length else ""
     return Forecast(
         "bucketing",
-        f'{first}train_sampling_strategy="group_by_length"',
+        f"{first}{_in_words(now, 'bucketing')}",
         saving(now.step.shrunk(found), now.n, _by_fit(now, found, "padding goes, the fixed part stays")),
     )
 
@@ -52,6 +61,13 @@ def _less_padding(now: Situation, order: batches.Order) -> Span:
     assert now.batches is not None
     found = batches.ratio(now.fit, now.batches, order)
     return replace(found, half=math.hypot(found.known, (1 - found.value) * missed(now.seen)))
+
+
+def _in_words(now: Situation, change: str) -> str:
+    """Return a change as the script's trainer calls it."""
+    if now.framework == "trl" and change in OF_TRL:
+        return OF_TRL[change]
+    return WORDS[change][0 if now.framework else 1]
 
 
 def _by_fit(now: Situation, found: Span, why: str) -> str:
@@ -69,9 +85,10 @@ def packing(now: Situation) -> Said:
     saved = now.step.shrunk(found)
     fewer = work.batches / now.batches.work.batches
     attention = "rows apart in attention" if now.apart else "attention over whole packs (no variable-length kernel)"
+    rows = f"rows of {max(now.batches.slots):,} slots: {fewer:.0%} as many optimizer steps"
     return Forecast(
         "packing",
-        f"packing=True, into rows of {max(now.batches.slots):,} slots",
+        f"{_in_words(now, 'packing')}, into {rows}",
         saving(
             saved.plus(now.each_step(fewer)),
             now.n,
@@ -89,7 +106,7 @@ def padding_free(now: Situation) -> Said:
     attention = "rows apart in attention" if now.apart else "attention over the joined row (no variable-length kernel)"
     return Forecast(
         "padding_free",
-        "padding_free=True, or DataCollatorWithFlattening",
+        _in_words(now, "padding_free"),
         saving(now.step.shrunk(found), now.n, _by_fit(now, found, attention)),
     )
 
@@ -300,7 +317,7 @@ def batch_size(now: Situation) -> Said:
     how = "" if halved else ", half the accumulation"
     return Forecast(
         "batch_size",
-        f"per_device_train_batch_size={max(size, 2 * small)}{how}",
+        f"{_in_words(now, 'batch_size')}{max(size, 2 * small)}{how}",
         saving(saved, now.n, _by_fit(now, found, "half the fixed part, and the padding that more rows bring")),
         same_rows=not halved,
     )
@@ -324,12 +341,15 @@ REMEDIES: tuple[tuple[str, Callable[[Situation], Said]], ...] = tuple(
 """Every change, by the name in its figure."""
 
 
+ABOUT_LENGTHS = ("bucketing", "packing", "padding_free", "batch_size")
+
+
 def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:
     """Return all forecasts, the one that leaves the shortest step first, and why others cannot be given."""
     made, missing = [], []
     tried = dict(_tried(now.seen))
     for name, remedy in REMEDIES:
-        said = remedy(now)
+        said = (name in ABOUT_LENGTHS and now.lengths_hidden) or remedy(now)
         if isinstance(said, str):
             missing.append(f"{name.replace('_', ' ')}: {said}")
         else:

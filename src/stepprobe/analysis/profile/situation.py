@@ -19,6 +19,8 @@ from stepprobe.model.experiments import Structure
 SHAPE = re.compile(r"(\d+)[×x](\d+)(?![\d×x])")
 COMPUTE = (*FORWARD, *BACKWARD, "recompute")
 WAITING = ("sync", "d2h")
+HIDDEN = 0.1
+"""Padding that was counted in the steps beyond that of the experiments' rows, from which on those are not believed."""
 OF_EACH_STEP = ("optimizer", "clip", "zero_grad", "scheduler")
 """Accounts of an optimizer step that do not grow with its rows."""
 PERHAPS_OF_EACH_STEP = ("logging", "callbacks", "gc", "data.wait", "unattributed")
@@ -53,9 +55,32 @@ class Situation:
         return self.structure is not None and self.structure.attention.startswith(("flash", "kernels-"))
 
     @property
+    def framework(self) -> str:
+        """``trl``, ``transformers``, or empty for a loop of the script's own."""
+        return str(self.view.fact("framework") or "") if self.view else ""
+
+    @property
     def n(self) -> int:
         """Observations behind a forecast."""
         return self.step.n
+
+    @cached_property
+    def lengths_hidden(self) -> str:
+        """Say so where the steps were seen to hold padding that the experiments know nothing of; else empty.
+
+        The counters follow a batch from its loader; the experiments see what the model is called with, and a loop may
+        keep the mask to itself.
+        """
+        if self.view is None or self.batches is None:
+            return ""
+        counted = self.view.process.counter("slots").value
+        real = self.view.process.mean(lambda entry: entry.counters.get("real", 0)).value
+        padding = 1 - real / counted if real and counted else 0.0
+        if padding - self.batches.padding < HIDDEN:
+            return ""
+        return (
+            f"the lengths of the rows are not known to the experiments ({padding:.0%} padding was counted in the steps)"
+        )
 
     def account(self, *names: str) -> Estimate:
         """Return ms per step in some accounts."""

@@ -78,7 +78,7 @@ def seen(batches: Sequence[Sequence[int]]) -> "Seen | None":
 
 def first_design(shapes: Seen, longest: int | None) -> Design:
     """Return the design to begin with: it has the run's largest micro-batch in the middle."""
-    most = longest or shapes.longest * LONGEST
+    most = longest or shapes.longest  # a model without a known limit may index a table of positions beyond its end
     long = min(most, max(shapes.longest, min(shapes.tokens, aligned(2 * shapes.longest))))
     short = min(aligned(max(1, shapes.longest // SPREAD)), shapes.shortest, max(1, long // 2))
     rows = max(SPREAD, shapes.rows, -(-shapes.tokens // short))
@@ -88,7 +88,7 @@ def first_design(shapes: Seen, longest: int | None) -> Design:
 def wider(design: Design, shapes: Seen, longest: int | None) -> list[Design]:
     """Return designs that reach further by a factor of two in one direction, within bounds."""
     (few, many), (short, long) = design
-    most = min(longest or shapes.longest * LONGEST, shapes.longest * LONGEST)
+    most = min(longest or shapes.longest, shapes.longest * LONGEST)
     budget = MOST_TOKENS * shapes.tokens
     found = []
     if long < most and few * min(most, 2 * long) <= budget:

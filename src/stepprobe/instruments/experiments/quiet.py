@@ -60,6 +60,7 @@ def observe(torch: ModuleType, kind: str, *, free_bytes: int | None, anyway: boo
         "free_bytes": free_bytes,
         "refused": "" if anyway else why,
         "anyway": anyway,
+        "busy": why,
     }
 
 
