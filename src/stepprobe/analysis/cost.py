@@ -31,6 +31,17 @@ class Cost:
     """Where the terms come from, for a person."""
     timed: bool
     """Whether costs are milliseconds; else only their ratios mean anything."""
+    seen: tuple[int, int] | None = None
+    """Longest row, and most slots of a batch, that a fit was made from; None where nobody says."""
+
+    def beyond(self, longest: int, slots: int) -> str:
+        """Say so where costs are asked that a fit saw nothing like; else empty."""
+        if self.seen is None or (longest <= self.seen[0] and slots <= self.seen[1]):
+            return ""
+        return (
+            f"the fit saw rows of at most {self.seen[0]:,} slots and batches of at most {self.seen[1]:,}; rows of up "
+            f"to {longest:,} and batches of up to {slots:,} slots are beyond that: take times and order with care"
+        )
 
     def total(self, batches: float, slots: float, squares: float) -> float:
         """Return the cost of many batches from their number, their slots and the squares of their rows' slots."""
@@ -66,7 +77,9 @@ def _from_fit(fit: Mapping[str, Any]) -> Cost:
         raise EvidenceError(f"{FIT} holds a term that is no finite number: fit it again over more lengths")
     if min(terms) < 0 or terms[1] == 0:
         raise EvidenceError(f"{FIT} holds a negative term, or none for slots: fit it again over more lengths")
-    return Cost(terms[0], terms[1], terms[2], "a measured fit of a + b·slots + c·slots·length, in ms", True)
+    reach = [fit.get(name) for name in ("longest", "slots")]
+    seen = (reach[0], reach[1]) if isinstance(reach[0], int) and isinstance(reach[1], int) else None
+    return Cost(terms[0], terms[1], terms[2], "a measured fit of a + b·slots + c·slots·length, in ms", True, seen)
 
 
 def model_sizes(files: Mapping[str, bytes]) -> Decoder | None:

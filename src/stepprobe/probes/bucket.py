@@ -82,9 +82,16 @@ def derive(evidence: Evidence) -> Report:
         notes=(
             *padding_report.notes(seen.about, seen.cut, seen.known),
             *bucket_report.notes(seen.sweep, seen.packed, seen.cut, seen.options),
+            *_beyond(seen),
         ),
         environment=dict(evidence.environment),
     )
+
+
+def _beyond(seen: _Seen) -> tuple[str, ...]:
+    longest = int(seen.cut.known.lengths[-1])
+    said = seen.cost.beyond(longest, longest * seen.options.batch_size)
+    return (said,) if said else ()
 
 
 def _look(evidence: Evidence) -> _Seen | None:

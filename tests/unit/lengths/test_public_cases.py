@@ -33,3 +33,15 @@ def test_the_fixed_part_brings_a_threefold_promise_down_to_what_was_published(se
     assert tokens_alone == pytest.approx(3.01, rel=0.1)
     assert with_fixed == pytest.approx(PUBLISHED["steps"], rel=0.05)
     assert PUBLISHED["end to end"] < with_fixed < tokens_alone
+
+
+def test_lengths_beyond_what_a_fit_saw_are_said_to_be():
+    def notes(**reach):
+        seen = evidence_of("bucket", np.array([100, 200, 900] * 50), batch_size=8)
+        return bucket.derive(
+            msgspec.structs.replace(seen, files={**seen.files, "fit.json": json.dumps({**FIT, **reach}).encode()})
+        ).notes
+
+    assert any("beyond that" in note and "900" in note for note in notes(longest=192, slots=595))
+    assert not any("beyond that" in note for note in notes(longest=900, slots=7200))
+    assert not any("beyond that" in note for note in notes())

@@ -181,4 +181,6 @@ def fit_of(evidence: Evidence) -> bytes:
     found = fitted(answers) if answers else Refusal("it holds no experiments: name the run folder of a profile")
     if isinstance(found, Refusal):
         raise UsageError(f"no fit in that run: {found.reason}")
-    return json.dumps(dict(zip("abc", found.terms, strict=True)), indent=1).encode() + b"\n"
+    longest = max(one.length for one in found.shapes)
+    reach = {"longest": longest, "slots": max(one.rows * one.length for one in found.shapes)}
+    return json.dumps({**dict(zip("abc", found.terms, strict=True)), **reach}, indent=1).encode() + b"\n"
