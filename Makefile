@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 PIP := $(RUN) -m pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
-WORKERS ?= 2
+WORKERS ?= 3
 DEMO ?=
 
 # One CPU thread a training, so that two test workers do not fight; nothing is ever fetched from a hub.

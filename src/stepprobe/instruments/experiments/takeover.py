@@ -7,6 +7,7 @@ first micro-step of the other, the experiments take place; then everything is pu
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -261,6 +262,8 @@ class TakeOver:
 
     def _experiments(self, torch: ModuleType, harness: Any) -> None:
         journal = self._journal = ExperimentJournal(self._folder, launched_as("RANK", 0))
+        with contextlib.suppress(OSError):
+            os.write(2, f"stepprobe: asking the step at other shapes, about {self.settings.seconds:g} s\n".encode())
         begun = time.monotonic()
         before = self.snapshot(torch, harness)
         before.gradients.drop()
