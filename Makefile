@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 PIP := $(RUN) -m pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
-WORKERS ?= 3
+WORKERS ?= 2
 DEMO ?=
 
 # One CPU thread a training, so that two test workers do not fight; nothing is ever fetched from a hub.
@@ -27,7 +27,7 @@ demo: $(STAMP)  ## the whole tour on a real small training, CPU only (options: m
 
 test: lint  ## lint, types, import contracts, all tests
 	@echo "== pytest"
-	@$(RUN) -m pytest -n $(WORKERS) --durations=20
+	@$(RUN) -m pytest -n $(WORKERS) --dist worksteal --durations=20
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@echo "== ruff"
