@@ -32,7 +32,7 @@ def test_one_line_says_what_the_report_waits_for_before_it_waits(folder, capfd):
     foretell(folder, "import sys; print('begun', file=sys.stderr); sys.stderr.flush()", limit_s=7.0)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("stepprobe: the job has ended; foretelling the attention masks")
-    assert "at most 7 s; stepprobe run --no-masks" in line
+    assert "at most 7 s; run --no-masks" in line
 
 
 @pytest.mark.parametrize("asked", [True, False])
