@@ -1,22 +1,19 @@
 """From the evidence of a capture to its report, after a known one was recovered."""
 
-import math
-from collections.abc import Mapping
-
 from stepprobe.analysis.attention.answer import Answer, answer
 from stepprobe.analysis.attention.figures import mask_figures
 from stepprobe.analysis.attention.kernels import CARDS, card_of
 from stepprobe.analysis.attention.known import EXPECTED, known_capture
 from stepprobe.analysis.attention.report import mask_report, nothing
 from stepprobe.analysis.attention.twin import DOCUMENT, FUTURE
+from stepprobe.analysis.controls import recover
 from stepprobe.errors import UsageError
 from stepprobe.model.attention import CAPTURE, read_capture
-from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
-from stepprobe.model.finding import Control
 from stepprobe.model.report import Report
 
 _TWIN = (FUTURE, DOCUMENT)
+"""The twin's own controls, which are asked on each run."""
 
 
 def mask_answer(evidence: Evidence) -> Report:
@@ -26,15 +23,11 @@ def mask_answer(evidence: Evidence) -> Report:
         EvidenceError: The capture is damaged.
         UsageError: The card is not known.
     """
-    controls = recover(mask_figures(_answer(known_capture())), EXPECTED)
+    known = {name: value for name, value in EXPECTED.items() if name not in _TWIN}
+    controls = recover(mask_figures(_answer(known_capture())), known)
     if CAPTURE not in evidence.files:
         return nothing(evidence, controls)
     return mask_report(evidence, _answer(evidence), controls)
-
-
-def recover(figures: Mapping[str, Estimate], expected: Mapping[str, float]) -> tuple[Control, ...]:
-    """Compare derived figures with their known values; the twin's own controls are asked on each run."""
-    return tuple(_control(name, value, figures.get(name)) for name, value in expected.items() if name not in _TWIN)
 
 
 def _answer(evidence: Evidence) -> Answer:
@@ -43,8 +36,3 @@ def _answer(evidence: Evidence) -> Answer:
         return answer(read_capture(evidence.files[CAPTURE]), card)
     except KeyError as error:
         raise UsageError(f"unknown card {card!r}; there are: {', '.join(CARDS)}") from error
-
-
-def _control(name: str, expected: float, found: Estimate | None) -> Control:
-    recovered = found.value if found else math.nan
-    return Control(name=name, expected=expected, recovered=recovered, ok=math.isclose(recovered, expected))
