@@ -8,6 +8,7 @@ from stepprobe.analysis.packing import Packing
 from stepprobe.errors import EvidenceError
 from stepprobe.model.lengths import ABOUT, ARRAYS, decode
 from stepprobe.probes import bucket, padding
+from tests.fakes.damage import damaged
 from tests.fakes.lengths import chat_mix, evidence_of
 
 
@@ -54,7 +55,7 @@ def test_a_bound_that_is_too_low_is_caught(mix, monkeypatch):
 @pytest.mark.parametrize("name", [ARRAYS, ABOUT])
 def test_damage_is_seen(mix, name):
     files = dict(evidence_of("padding", *mix).files)
-    files[name] = files[name].replace(b"2000", b"2001") if name == ABOUT else files[name][:-1] + b"x"
+    files[name] = files[name].replace(b"2000", b"2001") if name == ABOUT else damaged(files[name])
     with pytest.raises(EvidenceError):
         decode(files)
     with pytest.raises(EvidenceError, match="belong together"):

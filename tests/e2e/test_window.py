@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.damage import damaged
+
 pytestmark = pytest.mark.e2e
 
 TRACED = str(Path(__file__).parent / "scripts" / "traced.py")
@@ -87,7 +89,7 @@ def test_evidence_that_was_changed_is_refused(traced, environment, tmp_path):
     changed.mkdir()
     for path in folder_of(folder).iterdir():
         content = path.read_bytes()
-        (changed / path.name).write_bytes(content[:-1] + b"0" if path.suffix == ".columns" else content)
+        (changed / path.name).write_bytes(damaged(content) if path.suffix == ".columns" else content)
     verified = stepprobe(environment, "verify", changed)
     assert verified.returncode == 4, verified.stderr
     assert ".columns" in verified.stderr

@@ -9,6 +9,7 @@ from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.device import DEVICE_LABELS
 from stepprobe.model.trace import UNREAD, encode_columns
 from stepprobe.probes import ledger
+from tests.fakes.damage import damaged
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence
 from tests.fakes.traces import ACCOUNTS, Builder, training
 
@@ -111,7 +112,7 @@ def test_a_reason_of_the_process_is_not_told_twice():
 
 def test_damaged_columns_are_refused():
     with pytest.raises(EvidenceError, match="damaged"):
-        derive({COLUMNS: columns(host_trace())[:-1] + b"0"})
+        derive({COLUMNS: damaged(columns(host_trace()))})
 
 
 def test_without_numpy_the_next_step_is_named(monkeypatch):
