@@ -76,7 +76,7 @@ def asked(out: Path, arguments: argparse.Namespace) -> Run:
     from stepprobe import store
     from stepprobe.analysis.profile import growth
     from stepprobe.analysis.profile.answers import read_answers
-    from stepprobe.analysis.scaling import Fit
+    from stepprobe.analysis.profile.scaling import Fit
 
     words = ["profile", "--json", "--steps", "5", "--time", str(arguments.seconds), "--out", str(out)]
     words += ["--anyway"] if arguments.anyway else []
@@ -102,7 +102,7 @@ def asked(out: Path, arguments: argparse.Namespace) -> Run:
 
 def elsewhere(answers) -> list[Shape]:
     """Shapes of the other experiments, each held against the fit that all but this one have widened."""
-    from stepprobe.analysis.scaling import Work, fit, witnessed
+    from stepprobe.analysis.profile.scaling import Work, fit, witnessed
 
     found = fit(answers.samples)
     known = {(one.rows, one.length) for one in found.shapes}

@@ -36,7 +36,7 @@ def pack_ours(rows):
 
     lengths, _ = chat_mix(rows)
     begun = time.process_time()
-    from stepprobe.analysis.packing import assign, best_fit_decreasing
+    from stepprobe.analysis.lengths.packing import assign, best_fit_decreasing
 
     counted = np.bincount(lengths)
     distinct = np.flatnonzero(counted)
@@ -88,7 +88,7 @@ def sweep_ours(rows):
     """The closed form for twelve bucket sizes, from the lengths on."""
     import numpy as np
 
-    from stepprobe.analysis import batching
+    from stepprobe.analysis.lengths import batching
 
     lengths, _ = chat_mix(rows)
     begun = time.process_time()

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from stepprobe.analysis import attribution, process
-from stepprobe.analysis.known_run import EXPECTED, known_run
+from stepprobe.analysis.ledger import attribution, process
+from stepprobe.analysis.ledger.known import EXPECTED, known_run
 from stepprobe.probes import ledger
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, clean_process, evidence
 

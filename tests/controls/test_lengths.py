@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stepprobe.analysis import batching, packs
-from stepprobe.analysis.packing import Packing
+from stepprobe.analysis.lengths import batching, packs
+from stepprobe.analysis.lengths.packing import Packing
 from stepprobe.errors import EvidenceError
 from stepprobe.model.lengths import ABOUT, ARRAYS, decode
 from stepprobe.probes import bucket, padding

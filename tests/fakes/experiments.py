@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepprobe.analysis.encoding import encode_process
+from stepprobe.analysis.ledger.encoding import encode_process
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.experiments import (
     EXPERIMENTS_SCHEMA,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stepprobe.analysis.encoding import encode_process
+from stepprobe.analysis.ledger.encoding import encode_process
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.records import RECORDS_SCHEMA, End, Facts, Header, Note, Record, Sites, Step, Summary
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepprobe.analysis.attention.in_run import run_masks
-from stepprobe.analysis.job import Job
+from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.trace.window import Window, is_window, window
 from stepprobe.errors import UsageError
 from stepprobe.model.estimate import Estimate

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stepprobe.analysis import loss_report
 from stepprobe.analysis.attention.derive import mask_answer
-from stepprobe.analysis.batch_options import read_options
-from stepprobe.analysis.cost import MODEL, model_sizes
-from stepprobe.analysis.decoder import Decoder
-from stepprobe.analysis.padding_answer import padding_answer
+from stepprobe.analysis.lengths import loss_report
+from stepprobe.analysis.lengths.cost import MODEL, model_sizes
+from stepprobe.analysis.lengths.options import read_options
+from stepprobe.analysis.lengths.padding_answer import padding_answer
+from stepprobe.analysis.limits.decoder import Decoder
 from stepprobe.errors import EvidenceError
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence

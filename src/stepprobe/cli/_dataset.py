@@ -159,7 +159,7 @@ def config_file(model: str) -> bytes:
 def _fit(path: Path) -> bytes:
     """Return a fit from its file, or from the run folder of a profile."""
     if not path.is_dir():
-        from stepprobe.analysis.cost import FIT, choose
+        from stepprobe.analysis.lengths.cost import FIT, choose
 
         content = _read(path, "--fit")
         try:

@@ -60,7 +60,7 @@ def _oom(arguments: argparse.Namespace, options: dict[str, str]) -> int:
 
 
 def _measured_loss(arguments: argparse.Namespace, files: dict[str, bytes]) -> dict[str, bytes]:
-    from stepprobe.analysis.cost import model_sizes
+    from stepprobe.analysis.lengths.cost import model_sizes
     from stepprobe.errors import UsageError
     from stepprobe.instruments import cross_entropy
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis import bucket_report, padding_report, strategies
-from stepprobe.analysis.batch_options import Cut, Options, cut, read_options, shortened
-from stepprobe.analysis.bucket_sweep import Sweep, sweep
-from stepprobe.analysis.calibration import Counts, counts, half_width
 from stepprobe.analysis.controls import recover
-from stepprobe.analysis.cost import Cost, choose
-from stepprobe.analysis.known_lengths import BUCKET_EXPECTED, two_lengths
-from stepprobe.analysis.packs import Packs, pack
+from stepprobe.analysis.lengths import bucket_report, padding_report, strategies
+from stepprobe.analysis.lengths.bucket_sweep import Sweep, sweep
+from stepprobe.analysis.lengths.calibration import Counts, counts, half_width
+from stepprobe.analysis.lengths.cost import Cost, choose
+from stepprobe.analysis.lengths.known import BUCKET_EXPECTED, two_lengths
+from stepprobe.analysis.lengths.options import Cut, Options, cut, read_options, shortened
+from stepprobe.analysis.lengths.packs import Packs, pack
 from stepprobe.errors import NotObserved
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.evidence import Evidence
@@ -167,7 +167,7 @@ def _nothing(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
 
 
 def recipe(evidence: Evidence) -> "NDArray[np.int64]":
-    """Return the moves of the best packing, from which ``analysis.packing.assign`` tells every row's bin.
+    """Return the moves of the best packing, from which ``analysis.lengths.packing.assign`` tells every row's bin.
 
     Raises:
         EvidenceError: The evidence is damaged.

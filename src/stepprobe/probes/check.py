@@ -4,7 +4,7 @@ import msgspec
 
 from stepprobe.analysis.attention.known import EXPECTED, known_capture
 from stepprobe.analysis.check_report import check_report
-from stepprobe.analysis.known_lengths import PADDING_EXPECTED, two_lengths
+from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.beside import beside
 from stepprobe.analysis.controls import recover
-from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
-from stepprobe.analysis.job import Job, read_job
-from stepprobe.analysis.known_run import EXPECTED, TOLERANCE, known_run
-from stepprobe.analysis.reservations import run_notes, unsteady
-from stepprobe.analysis.settings import settings
-from stepprobe.analysis.tables import run_charts, run_tables
+from stepprobe.analysis.ledger.figures import ledger_rows, run_figures
+from stepprobe.analysis.ledger.job import Job, read_job
+from stepprobe.analysis.ledger.known import EXPECTED, TOLERANCE, known_run
+from stepprobe.analysis.ledger.reservations import run_notes, unsteady
+from stepprobe.analysis.ledger.settings import settings
+from stepprobe.analysis.ledger.tables import run_charts, run_tables
 from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact

@@ -1,7 +1,7 @@
 """How much of each batch is padding, what cutting rows costs, and what the loss needs: from lengths alone."""
 
-from stepprobe.analysis.known_lengths import PADDING_EXPECTED, two_lengths
-from stepprobe.analysis.padding_answer import padding_answer
+from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
+from stepprobe.analysis.lengths.padding_answer import padding_answer
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepprobe.analysis.attribution import attribute, detailed_shares, divide
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.attribution import attribute, detailed_shares, divide
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.errors import LedgerError
 from stepprobe.model.accounts import ACCOUNTS, FORWARD
 from stepprobe.model.records import Step, decode_process

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepprobe.analysis.findings import RULES, find
-from stepprobe.analysis.job import read_job
+from stepprobe.analysis.ledger.job import read_job
 from stepprobe.model.accounts import BOOKED
 from tests.fakes.records import CLEAN, COUNTS, METHODS, MS, FakeProcess, clean_process, evidence, wobble
 

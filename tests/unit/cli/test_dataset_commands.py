@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepprobe.analysis.encoding import encode_process
+from stepprobe.analysis.ledger.encoding import encode_process
 from stepprobe.cli import main
 from stepprobe.cli._dataset import config_file
 from stepprobe.errors import UsageError

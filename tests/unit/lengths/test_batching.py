@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stepprobe.analysis import batching
-from stepprobe.analysis.batching import Distribution
+from stepprobe.analysis.lengths import batching
+from stepprobe.analysis.lengths.batching import Distribution
 from tests.fakes.lengths import chat_mix
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from stepprobe.analysis import batching, bucket_sweep, simulation
-from stepprobe.analysis.batch_options import Options, cut
-from stepprobe.analysis.bucket_sweep import sweep
-from stepprobe.analysis.calibration import Counts
-from stepprobe.analysis.cost import TOKENS, Cost
+from stepprobe.analysis.lengths import batching, bucket_sweep, simulation
+from stepprobe.analysis.lengths.bucket_sweep import sweep
+from stepprobe.analysis.lengths.calibration import Counts
+from stepprobe.analysis.lengths.cost import TOKENS, Cost
+from stepprobe.analysis.lengths.options import Options, cut
 from stepprobe.probes import bucket
 from tests.fakes.lengths import cells_of, chat_mix, evidence_of
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from stepprobe.analysis import padding_report
-from stepprobe.analysis.batch_options import Options, cut
-from stepprobe.analysis.calibration import Counts, counts
+from stepprobe.analysis.lengths import padding_report
+from stepprobe.analysis.lengths.calibration import Counts, counts
+from stepprobe.analysis.lengths.options import Options, cut
 from stepprobe.model.lengths import About, build
 from stepprobe.probes import padding
 from stepprobe.report.json import render
@@ -68,7 +68,7 @@ def test_the_interval_holds_the_truth_in_95_of_100(drawn):
 
 def test_the_interval_of_waste_from_sampling_alone(drawn):
     """The figure's own interval is wider, since it is to hold an epoch as well; the sample's part is asked here."""
-    from stepprobe.analysis.calibration import half_width
+    from stepprobe.analysis.lengths.calibration import half_width
 
     truth, found = drawn
     options, name = Options(max_length=1024), "padding.waste_share"

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from stepprobe.analysis import chunks
-from stepprobe.analysis.chunks import Head, choose, fit, read_oom, whole_batches
+from stepprobe.analysis.lengths import chunks
+from stepprobe.analysis.lengths.chunks import Head, choose, fit, read_oom, whole_batches
 from stepprobe.errors import EvidenceError, UsageError
 from stepprobe.instruments import cross_entropy
 from stepprobe.probes import padding

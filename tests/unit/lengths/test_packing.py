@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepprobe.analysis.batching import Distribution
-from stepprobe.analysis.packing import assign, best_fit_decreasing, lower_bounds, next_fit
-from stepprobe.analysis.packs import pack, token_budget
+from stepprobe.analysis.lengths.batching import Distribution
+from stepprobe.analysis.lengths.packing import assign, best_fit_decreasing, lower_bounds, next_fit
+from stepprobe.analysis.lengths.packs import pack, token_budget
 
 CAPS = (7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 4095, 4096, 4097, 65535, 65536, 65537)
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from stepprobe.analysis.comparison import examine
 from stepprobe.analysis.findings import find
-from stepprobe.analysis.job import read_job
+from stepprobe.analysis.ledger.comparison import examine
+from stepprobe.analysis.ledger.job import read_job
 from tests.fakes.records import CLEAN, METHODS, FakeProcess, evidence
 
 ROWS = 8

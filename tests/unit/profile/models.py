@@ -2,8 +2,8 @@
 
 import msgspec
 
-from stepprobe.analysis.decoder import read_decoder
-from stepprobe.analysis.flops import micro_step
+from stepprobe.analysis.limits.decoder import read_decoder
+from stepprobe.analysis.limits.flops import micro_step
 from stepprobe.instruments.experiments.flop_counter import structure
 from stepprobe.model.experiments import Structure
 

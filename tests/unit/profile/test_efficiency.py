@@ -2,10 +2,10 @@
 
 import pytest
 
-from stepprobe.analysis.decoder import read_decoder
-from stepprobe.analysis.efficiency import efficiency, step_shapes
-from stepprobe.analysis.flops import hardware, micro_step, total
-from stepprobe.analysis.job import read_job
+from stepprobe.analysis.ledger.job import read_job
+from stepprobe.analysis.limits.decoder import read_decoder
+from stepprobe.analysis.limits.efficiency import efficiency, step_shapes
+from stepprobe.analysis.limits.flops import hardware, micro_step, total
 from stepprobe.model.experiments import Counted, Harness, Limit, Measured, Structure
 from tests.fakes.records import CLEAN, COUNTS, FakeProcess, evidence
 from tests.unit.profile.test_flops import QWEN3

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from stepprobe.analysis.flops import total
+from stepprobe.analysis.limits.flops import total
 from stepprobe.instruments.experiments.flop_counter import count_flops
 from tests.unit.profile.models import CONFIGS, decoder_of, described, make, products
 

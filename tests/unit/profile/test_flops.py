@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from stepprobe.analysis.cost import MODEL, choose
-from stepprobe.analysis.decoder import Layer, read_decoder
-from stepprobe.analysis.flops import hardware, micro_step, pairs, total
+from stepprobe.analysis.lengths.cost import MODEL, choose
+from stepprobe.analysis.limits.decoder import Layer, read_decoder
+from stepprobe.analysis.limits.flops import hardware, micro_step, pairs, total
 from stepprobe.errors import EvidenceError
 
 QWEN3 = {

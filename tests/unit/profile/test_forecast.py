@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from stepprobe.analysis.forecast import fixed_share, gain, gain_interval, recoverable
 from stepprobe.analysis.profile.batches import bucketed, flattened, larger, packed, ratio, seen_batches
-from stepprobe.analysis.scaling import Work
+from stepprobe.analysis.profile.forecast import fixed_share, gain, gain_interval, recoverable
+from stepprobe.analysis.profile.scaling import Work
 from stepprobe.probes import profile
 from tests.fakes.experiments import FakeExperiments, cost_ms, evidence
 from tests.fakes.records import METHODS, FakeProcess
@@ -447,6 +447,6 @@ def test_the_interval_holds_which_batches_happened_to_be_seen():
 
 def profile_fit():
     from stepprobe.analysis.profile.answers import Answers
-    from stepprobe.analysis.scaling import fit
+    from stepprobe.analysis.profile.scaling import fit
 
     return fit(Answers("experiments", FakeExperiments(TERMS).scaling().records).samples)

@@ -4,7 +4,16 @@ import time
 
 import pytest
 
-from stepprobe.analysis.limits import Work, ceiling, ceiling_table, clock_of, floor, limit_figures, rate_of, spread_of
+from stepprobe.analysis.limits.ceilings import (
+    Work,
+    ceiling,
+    ceiling_table,
+    clock_of,
+    floor,
+    limit_figures,
+    rate_of,
+    spread_of,
+)
 from stepprobe.model.experiments import Limit
 
 MS = 1_000_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stepprobe.analysis.chunks import read_oom
-from stepprobe.analysis.oom import best, told
+from stepprobe.analysis.lengths.chunks import read_oom
+from stepprobe.analysis.lengths.oom import best, told
 
 GIB = 2**30
 

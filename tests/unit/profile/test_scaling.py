@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from stepprobe.analysis.profile.answers import Answers
-from stepprobe.analysis.scaling import CONDITION, Fit, Refusal, Sample, Work, fit, per_row, witnessed
+from stepprobe.analysis.profile.scaling import CONDITION, Fit, Refusal, Sample, Work, fit, per_row, witnessed
 from tests.fakes.experiments import FakeExperiments, cost_ms
 
 TERMS = (6.3, 0.0241, 41.9e-6)

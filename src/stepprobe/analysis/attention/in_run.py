@@ -11,7 +11,7 @@ from stepprobe.analysis.attention.figures import mask_figures
 from stepprobe.analysis.attention.findings import mask_findings
 from stepprobe.analysis.attention.kernels import DEFAULT, card_of
 from stepprobe.analysis.findings.view import View, scaled, up_to
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.attention import Capture, read_capture
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy

@@ -6,7 +6,7 @@ import msgspec
 
 from stepprobe.analysis.findings import batching, compute, host, loading, ranks, tokens
 from stepprobe.analysis.findings.view import Rule, View, most_of
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 

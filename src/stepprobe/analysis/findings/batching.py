@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from stepprobe.analysis.findings.view import View, scaled, up_to
-from stepprobe.analysis.tokens import observed
+from stepprobe.analysis.ledger.tokens import observed
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.finding import Finding, Remedy
 

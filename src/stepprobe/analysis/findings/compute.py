@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from stepprobe.analysis.findings.view import Rule, View, all_of, as_ms, scaled, up_to
-from stepprobe.analysis.process import NS_PER_MS
+from stepprobe.analysis.ledger.process import NS_PER_MS
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy

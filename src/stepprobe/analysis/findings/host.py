@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stepprobe.analysis.attribution import Entry
-from stepprobe.analysis.contention import BUSY_SHARE, aside_share, computing, put_aside
 from stepprobe.analysis.findings.view import (
     SAMPLES_FEWEST,
     WORTH_SHARE,
@@ -17,9 +15,11 @@ from stepprobe.analysis.findings.view import (
     scaled,
     up_to,
 )
-from stepprobe.analysis.process import ELSEWHERE, NS_PER_MS
+from stepprobe.analysis.ledger.attribution import Entry
+from stepprobe.analysis.ledger.contention import BUSY_SHARE, aside_share, computing, put_aside
+from stepprobe.analysis.ledger.process import ELSEWHERE, NS_PER_MS
+from stepprobe.analysis.ledger.tables import sync_ns
 from stepprobe.analysis.statistics import median
-from stepprobe.analysis.tables import sync_ns
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 

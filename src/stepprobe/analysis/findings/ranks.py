@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from stepprobe.analysis.contention import COMPUTING
 from stepprobe.analysis.findings.view import Rule, View, up_to
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.contention import COMPUTING
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.tables import WAITING
 from stepprobe.analysis.statistics import Mean, difference
-from stepprobe.analysis.tables import WAITING
 from stepprobe.model.accounts import ACCOUNTS, LABELS
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy

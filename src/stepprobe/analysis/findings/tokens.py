@@ -6,12 +6,12 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from stepprobe.analysis.attribution import Entry
 from stepprobe.analysis.findings.view import Rule, View, scaled, up_to
-from stepprobe.analysis.process import NS_PER_MS, Process
-from stepprobe.analysis.shapes import first_seen, mean_rows
+from stepprobe.analysis.ledger.attribution import Entry
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.shapes import first_seen, mean_rows
+from stepprobe.analysis.ledger.tokens import observed
 from stepprobe.analysis.statistics import Line, fit_line
-from stepprobe.analysis.tokens import observed
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy

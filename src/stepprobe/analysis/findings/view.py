@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.statistics import Mean, wilson
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 from stepprobe.analysis.findings.tokens import HEAD
 from stepprobe.analysis.findings.view import SAMPLES_FEWEST
+from stepprobe.analysis.ledger.process import Process
+from stepprobe.analysis.ledger.shapes import ROWS, mean_rows
+from stepprobe.analysis.ledger.tokens import observed
 from stepprobe.analysis.outcome.gains import LESS, Gains
-from stepprobe.analysis.process import Process
-from stepprobe.analysis.shapes import ROWS, mean_rows
 from stepprobe.analysis.statistics import difference
-from stepprobe.analysis.tokens import observed
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.finding import Finding, Remedy
 

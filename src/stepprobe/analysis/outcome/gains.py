@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepprobe.analysis.attribution import Entry
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.attribution import Entry
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.tokens import observed
 from stepprobe.analysis.statistics import Mean, difference
-from stepprobe.analysis.tokens import observed
 from stepprobe.model.estimate import Estimate
 
 SAME_WORK = 0.005

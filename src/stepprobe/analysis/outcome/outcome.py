@@ -6,9 +6,9 @@ from itertools import groupby
 
 import msgspec
 
-from stepprobe.analysis.contention import undisturbed
 from stepprobe.analysis.findings.view import as_ms
-from stepprobe.analysis.job import Job
+from stepprobe.analysis.ledger.contention import undisturbed
+from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.outcome.changes import seen, unexplained
 from stepprobe.analysis.outcome.gains import Gains
 from stepprobe.analysis.outcome.promised import promised

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from stepprobe.analysis.contention import undisturbed
 from stepprobe.analysis.findings import arranged, find
-from stepprobe.analysis.job import Job
+from stepprobe.analysis.ledger.contention import undisturbed
+from stepprobe.analysis.ledger.job import Job
+from stepprobe.analysis.ledger.settings import settings
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import read_answers
 from stepprobe.analysis.profile.loss import loss_cost
 from stepprobe.analysis.profile.remedies import LOADING, forecasts
 from stepprobe.analysis.profile.situation import COMPUTE, OF_EACH_STEP, WAITING, situation
 from stepprobe.analysis.profile.view import Seen
-from stepprobe.analysis.settings import settings
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Finding, Remedy

@@ -2,7 +2,7 @@
 
 import shlex
 
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.evidence import Evidence
 
 MACHINE = ("cpu.model", "cpu.usable", "platform", "env.OMP_NUM_THREADS", "env.CUDA_VISIBLE_DEVICES")

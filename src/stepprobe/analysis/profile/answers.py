@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from stepprobe.analysis.oom import told
-from stepprobe.analysis.scaling import Sample
+from stepprobe.analysis.lengths.oom import told
+from stepprobe.analysis.profile.scaling import Sample
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.experiments import (
     Done,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stepprobe.analysis import batching
-from stepprobe.analysis.batch_options import Options
-from stepprobe.analysis.batching import Distribution
-from stepprobe.analysis.bucket_sweep import SHIPPED
 from stepprobe.analysis.distributions import t_quantile
-from stepprobe.analysis.forecast import Span
-from stepprobe.analysis.packing import best_fit_decreasing
-from stepprobe.analysis.scaling import Fit, Work
+from stepprobe.analysis.lengths import batching
+from stepprobe.analysis.lengths.batching import Distribution
+from stepprobe.analysis.lengths.bucket_sweep import SHIPPED
+from stepprobe.analysis.lengths.options import Options
+from stepprobe.analysis.lengths.packing import best_fit_decreasing
+from stepprobe.analysis.profile.forecast import Span
+from stepprobe.analysis.profile.scaling import Fit, Work
 from stepprobe.analysis.statistics import CONFIDENCE
 
 MULTIPLES = (8, 16, 32, 64, 128, 256)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from stepprobe.analysis.profile.answers import Answers, read_answers
-from stepprobe.analysis.scaling import Fit, Refusal, Work, fit, per_row, witnessed
+from stepprobe.analysis.profile.scaling import Fit, Refusal, Work, fit, per_row, witnessed
 from stepprobe.analysis.statistics import median
 from stepprobe.analysis.wording import signed
 from stepprobe.errors import UsageError

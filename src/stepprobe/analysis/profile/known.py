@@ -1,6 +1,6 @@
 """Experiments whose answer is known: what the derivation must recover before it is asked about an unknown step."""
 
-from stepprobe.analysis.encoding import encode_process
+from stepprobe.analysis.ledger.encoding import encode_process
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.experiments import (
     EXPERIMENTS_SCHEMA,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepprobe.analysis.chunks import OVERHEAD
+from stepprobe.analysis.lengths.chunks import OVERHEAD
 from stepprobe.analysis.profile.answers import Answers
 from stepprobe.analysis.profile.growth import columns
 from stepprobe.analysis.profile.repeated import Middle, middle, paired, ratio
+from stepprobe.analysis.profile.scaling import Fit, Work
 from stepprobe.analysis.profile.view import Found, Seen
-from stepprobe.analysis.scaling import Fit, Work
 from stepprobe.analysis.statistics import median
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.experiments import Experiment, Measured

@@ -7,7 +7,7 @@ import msgspec
 
 from stepprobe.analysis.beside import Beside
 from stepprobe.analysis.findings import arranged, find
-from stepprobe.analysis.forecast import Forecast, Step
+from stepprobe.analysis.profile.forecast import Forecast, Step
 from stepprobe.analysis.profile.growth import columns
 from stepprobe.analysis.profile.loss import loss_cost
 from stepprobe.analysis.profile.remedies import forecasts

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from stepprobe.analysis.profile.answers import Answers
 from stepprobe.analysis.profile.growth import columns
 from stepprobe.analysis.profile.repeated import paired
+from stepprobe.analysis.profile.scaling import Fit, Work
 from stepprobe.analysis.profile.view import Found, Seen
-from stepprobe.analysis.scaling import Fit, Work
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.experiments import Measured
 from stepprobe.model.report import Table

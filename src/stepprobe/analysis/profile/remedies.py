@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from stepprobe.analysis import chunks
-from stepprobe.analysis.forecast import Forecast, Span, saving, saving_up_to
+from stepprobe.analysis.lengths import chunks
 from stepprobe.analysis.profile import batches
 from stepprobe.analysis.profile.batches import Batches
+from stepprobe.analysis.profile.forecast import Forecast, Span, saving, saving_up_to
 from stepprobe.analysis.profile.repeated import Middle, paired
 from stepprobe.analysis.profile.rows import Said, batch_size, bucketing, packing, padding_free
+from stepprobe.analysis.profile.scaling import Work
 from stepprobe.analysis.profile.situation import WAITING, Situation, sliding_window
 from stepprobe.analysis.profile.view import Seen
-from stepprobe.analysis.scaling import Work
 from stepprobe.analysis.statistics import median
 from stepprobe.model.estimate import Estimate
 

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepprobe.analysis.beside import Beside, beside
-from stepprobe.analysis.efficiency import efficiency
-from stepprobe.analysis.figures import ledger_rows, run_figures
 from stepprobe.analysis.findings import find
-from stepprobe.analysis.job import Job, read_job
+from stepprobe.analysis.ledger.figures import ledger_rows, run_figures
+from stepprobe.analysis.ledger.job import Job, read_job
+from stepprobe.analysis.ledger.reservations import run_notes
+from stepprobe.analysis.ledger.settings import settings
+from stepprobe.analysis.ledger.tables import run_charts, run_tables
+from stepprobe.analysis.limits.efficiency import efficiency
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import Answers, answer_notes, busy, read_answers
 from stepprobe.analysis.profile.loss import loss_part
 from stepprobe.analysis.profile.outlook import Outlook, charts, findings, look_ahead, outlook
 from stepprobe.analysis.profile.penalty import penalty
+from stepprobe.analysis.profile.scaling import Refusal
 from stepprobe.analysis.profile.view import Found, Part, Seen
-from stepprobe.analysis.reservations import run_notes
-from stepprobe.analysis.scaling import Refusal
-from stepprobe.analysis.settings import settings
-from stepprobe.analysis.tables import run_charts, run_tables
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control

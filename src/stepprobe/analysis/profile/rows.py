@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-from stepprobe.analysis.forecast import Forecast, Span, saving
 from stepprobe.analysis.profile import batches
+from stepprobe.analysis.profile.forecast import Forecast, Span, saving
 from stepprobe.analysis.profile.penalty import missed
 from stepprobe.analysis.profile.situation import Situation
 

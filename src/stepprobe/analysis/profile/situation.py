@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stepprobe.analysis.findings.view import View
-from stepprobe.analysis.forecast import Span, Step
 from stepprobe.analysis.profile import batches
 from stepprobe.analysis.profile.batches import Batches
+from stepprobe.analysis.profile.forecast import Span, Step
 from stepprobe.analysis.profile.loss import LossCost
+from stepprobe.analysis.profile.scaling import Fit, Work
 from stepprobe.analysis.profile.view import Seen
-from stepprobe.analysis.scaling import Fit, Work
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.experiments import Structure

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stepprobe.analysis.job import Job
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.job import Job
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.profile.answers import Answers
-from stepprobe.analysis.scaling import Fit, Refusal
+from stepprobe.analysis.profile.scaling import Fit, Refusal
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Table
 

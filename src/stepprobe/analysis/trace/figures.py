@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis.process import estimate
+from stepprobe.analysis.ledger.process import estimate
 from stepprobe.analysis.statistics import Blocks
 from stepprobe.analysis.trace.ledgers import DeviceSteps, together
 from stepprobe.analysis.trace.ranks import Ranks

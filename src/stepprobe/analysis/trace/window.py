@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.statistics import Blocks
 from stepprobe.analysis.trace import tables
 from stepprobe.analysis.trace.figures import all_steps, figures, ledger

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stepprobe.analysis.decoder import Decoder, read_decoder
-from stepprobe.analysis.flops import Convention, Product, hardware, micro_step, total
+from stepprobe.analysis.limits.decoder import Decoder, read_decoder
+from stepprobe.analysis.limits.flops import Convention, Product, hardware, micro_step, total
 from stepprobe.errors import EvidenceError
 from stepprobe.model.experiments import Counted, Structure
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from stepprobe.analysis import chunks, loss_report, padding_report
-from stepprobe.analysis.batch_options import Options, cut, read_options
-from stepprobe.analysis.calibration import Counts, counts
 from stepprobe.analysis.controls import recover
-from stepprobe.analysis.cost import model_sizes
-from stepprobe.analysis.known_lengths import PADDING_EXPECTED, two_lengths
+from stepprobe.analysis.lengths import chunks, loss_report, padding_report
+from stepprobe.analysis.lengths.calibration import Counts, counts
+from stepprobe.analysis.lengths.cost import model_sizes
+from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
+from stepprobe.analysis.lengths.options import Options, cut, read_options
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis import batching
-from stepprobe.analysis.batch_options import Cut, Options, shortened
-from stepprobe.analysis.calibration import Counts, estimate, half_width
+from stepprobe.analysis.lengths import batching
+from stepprobe.analysis.lengths.calibration import Counts, estimate, half_width
+from stepprobe.analysis.lengths.options import Cut, Options, shortened
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.lengths import About
 from stepprobe.model.report import Cell, Chart, Column, Table

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from stepprobe.analysis.attribution import PARTS, Entry, Observation, attribute, closure_ns, detailed_shares
+from stepprobe.analysis.ledger.attribution import PARTS, Entry, Observation, attribute, closure_ns, detailed_shares
 from stepprobe.analysis.statistics import Blocks, Mean, warmup_cut
 from stepprobe.model.accounts import UNDIVIDED
 from stepprobe.model.estimate import Estimate, Unit

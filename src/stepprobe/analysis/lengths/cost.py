@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stepprobe.analysis.decoder import Decoder, read_decoder
-from stepprobe.analysis.flops import micro_step, total
+from stepprobe.analysis.limits.decoder import Decoder, read_decoder
+from stepprobe.analysis.limits.flops import micro_step, total
 from stepprobe.errors import EvidenceError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Under what a run was observed: the machine, and what the training process said about itself."""
 
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.evidence import Evidence
 
 NO_BATCH_SIZE = ("loader_batch_size", 0)

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from math import prod
 
-from stepprobe.analysis.limits import Ceiling, Floor, Work, floor
-from stepprobe.analysis.model_flops import ModelFlops
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
+from stepprobe.analysis.limits.ceilings import Ceiling, Floor, Work, floor
+from stepprobe.analysis.limits.model_flops import ModelFlops
 from stepprobe.model.accounts import ACCOUNTS, LABELS
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Column, Table

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis.batching import Distribution
-from stepprobe.analysis.calibration import Counts
+from stepprobe.analysis.lengths.batching import Distribution
+from stepprobe.analysis.lengths.calibration import Counts
 from stepprobe.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepprobe.analysis import packs
-from stepprobe.analysis.batch_options import Cut, Options
-from stepprobe.analysis.bucket_sweep import Bucket, Sweep
-from stepprobe.analysis.cost import Cost
-from stepprobe.analysis.packs import Packs
+from stepprobe.analysis.lengths import packs
+from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep
+from stepprobe.analysis.lengths.cost import Cost
+from stepprobe.analysis.lengths.options import Cut, Options
+from stepprobe.analysis.lengths.packs import Packs
 from stepprobe.model.report import Column, Table
 
 TRAINERS = ("HF Trainer", "TRL SFTTrainer", "Axolotl", "LLaMA-Factory")

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from stepprobe.analysis.figures import attach_figures
-from stepprobe.analysis.job import Job
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.figures import attach_figures
+from stepprobe.analysis.ledger.job import Job
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import BLOCKS_FEWEST, drift
 from stepprobe.analysis.wording import ends
 from stepprobe.model.accounts import UNDIVIDED

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from stepprobe.analysis import packs
-from stepprobe.analysis.batch_options import Cut, Options
-from stepprobe.analysis.bucket_sweep import Bucket, Sweep
-from stepprobe.analysis.packs import Packs
-from stepprobe.analysis.strategies import Strategy
+from stepprobe.analysis.lengths import packs
+from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep
+from stepprobe.analysis.lengths.options import Cut, Options
+from stepprobe.analysis.lengths.packs import Packs
+from stepprobe.analysis.lengths.strategies import Strategy
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.report import Cell, Chart, Column, Table
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stepprobe.analysis import chunks
-from stepprobe.analysis.batch_options import Options
-from stepprobe.analysis.decoder import Decoder
+from stepprobe.analysis.lengths import chunks
+from stepprobe.analysis.lengths.options import Options
+from stepprobe.analysis.limits.decoder import Decoder
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.finding import Control
 from stepprobe.model.report import Column, Table

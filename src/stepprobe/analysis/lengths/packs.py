@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis.batching import Distribution
 from stepprobe.analysis.distributions import t_quantile
-from stepprobe.analysis.packing import Packing, best_fit_decreasing, lower_bounds, next_fit
+from stepprobe.analysis.lengths.batching import Distribution
+from stepprobe.analysis.lengths.packing import Packing, best_fit_decreasing, lower_bounds, next_fit
 
 if TYPE_CHECKING:
     import numpy as np

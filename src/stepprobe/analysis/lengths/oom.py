@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepprobe.analysis.chunks import Allocation, read_oom
+from stepprobe.analysis.lengths.chunks import Allocation, read_oom
 from stepprobe.errors import UsageError
 
 KINDS = ((4, "fp32"), (2, "16-bit"), (8, "64-bit"))

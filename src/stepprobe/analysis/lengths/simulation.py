@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from stepprobe.analysis.batching import Distribution
+    from stepprobe.analysis.lengths.batching import Distribution
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]

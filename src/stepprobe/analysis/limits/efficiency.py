@@ -9,10 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stepprobe.analysis.floors import Shapes, floor_table, works
-from stepprobe.analysis.flops import total
-from stepprobe.analysis.job import Job
-from stepprobe.analysis.limits import (
+from stepprobe.analysis.ledger.job import Job
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.limits.ceilings import (
     CLOCKS,
     Ceiling,
     Clock,
@@ -21,8 +20,9 @@ from stepprobe.analysis.limits import (
     clock_of,
     limit_figures,
 )
-from stepprobe.analysis.model_flops import ModelFlops, model_flops
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.limits.floors import Shapes, floor_table, works
+from stepprobe.analysis.limits.flops import total
+from stepprobe.analysis.limits.model_flops import ModelFlops, model_flops
 from stepprobe.analysis.statistics import Blocks, Mean
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.experiments import Counted, ExperimentRecord, Harness, Limit, Measured, Structure
@@ -57,7 +57,7 @@ def efficiency(records: Sequence[ExperimentRecord], job: Job | None, settings: M
     Args:
         records: Lines of the experiments of one process.
         job: The same job's own steps; None where none was observed, then there is no figure per step.
-        settings: The report's environment, as ``analysis.settings.settings`` gives it.
+        settings: The report's environment, as ``analysis.ledger.settings.settings`` gives it.
     """
     read = _read(records, settings)
     ceilings = {kind: ceiling(read.limits, kind, read.clock) for kind in ("copy", "dispatch")}

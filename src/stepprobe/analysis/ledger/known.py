@@ -1,6 +1,6 @@
 """A run whose answer is known: what a derivation must recover before it is asked about an unknown one."""
 
-from stepprobe.analysis.encoding import encode_process
+from stepprobe.analysis.ledger.encoding import encode_process
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.records import RECORDS_SCHEMA, End, Facts, Header, Record, Sites, Step, Summary
 

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from stepprobe.analysis.attribution import PARTS
-from stepprobe.analysis.process import NS_PER_MS, Process
-from stepprobe.analysis.tokens import TokenRate, framework_rates, token_rates
+from stepprobe.analysis.ledger.attribution import PARTS
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.tokens import TokenRate, framework_rates, token_rates
 from stepprobe.model.accounts import BACKWARD, LABELS
 from stepprobe.model.report import Cell, Chart, Column, Table
 

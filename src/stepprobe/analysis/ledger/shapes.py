@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Line, fit_line, median
 from stepprobe.model.records import Step
 

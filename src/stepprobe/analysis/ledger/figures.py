@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Sequence
 
-from stepprobe.analysis.attribution import PARTS, Entry
 from stepprobe.analysis.distributions import t_quantile
-from stepprobe.analysis.process import NS_PER_MS, Process, estimate
-from stepprobe.analysis.shapes import first_seen
+from stepprobe.analysis.ledger.attribution import PARTS, Entry
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process, estimate
+from stepprobe.analysis.ledger.shapes import first_seen
+from stepprobe.analysis.ledger.tokens import TokenRate, framework_rates, observed, token_rates
 from stepprobe.analysis.statistics import (
     CONFIDENCE,
     Blocks,
@@ -21,7 +22,6 @@ from stepprobe.analysis.statistics import (
     robust_spread,
     weighted_percentile,
 )
-from stepprobe.analysis.tokens import TokenRate, framework_rates, observed, token_rates
 from stepprobe.model.accounts import ACCOUNTS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.ledger import LedgerRow

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.errors import UsageError
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.records import decode_process

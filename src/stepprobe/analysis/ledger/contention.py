@@ -1,6 +1,6 @@
 """How much of its computing a training thread was put aside: the mark of a machine that is busy with other things."""
 
-from stepprobe.analysis.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Mean
 from stepprobe.model.accounts import BACKWARD, FORWARD
 

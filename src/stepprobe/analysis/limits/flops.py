@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from stepprobe.analysis.decoder import GATED, Decoder, Layer
+from stepprobe.analysis.limits.decoder import GATED, Decoder, Layer
 
 Convention = Literal["square", "real"]
 """``square``: each query with each key, as counters report; ``real``: the pairs that the mask lets through."""

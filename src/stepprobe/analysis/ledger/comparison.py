@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from stepprobe.analysis.contention import BUSY_SHARE, aside_share
-from stepprobe.analysis.job import Job, read_job
+from stepprobe.analysis.ledger.contention import BUSY_SHARE, aside_share
+from stepprobe.analysis.ledger.job import Job, read_job
+from stepprobe.analysis.ledger.process import Process
+from stepprobe.analysis.ledger.reservations import run_notes
+from stepprobe.analysis.ledger.settings import settings
+from stepprobe.analysis.ledger.tokens import TokenRate, token_rates
 from stepprobe.analysis.outcome.outcome import Outcome, outcome
-from stepprobe.analysis.process import Process
-from stepprobe.analysis.reservations import run_notes
-from stepprobe.analysis.settings import settings
 from stepprobe.analysis.statistics import Mean, difference
-from stepprobe.analysis.tokens import TokenRate, token_rates
 from stepprobe.analysis.wording import ends, signed
 from stepprobe.errors import NotObserved, UsageError
 from stepprobe.model.accounts import ACCOUNTS, LABELS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepprobe.analysis.process import Process
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.statistics import Mean
 
 KINDS = ("slots", "real", "labelled")

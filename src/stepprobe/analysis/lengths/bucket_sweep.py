@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepprobe.analysis import batching, simulation
-from stepprobe.analysis.batch_options import Cut, Options
-from stepprobe.analysis.batching import Distribution
-from stepprobe.analysis.cost import Cost
-from stepprobe.analysis.simulation import Draw, Formed, Mixing
+from stepprobe.analysis.lengths import batching, simulation
+from stepprobe.analysis.lengths.batching import Distribution
+from stepprobe.analysis.lengths.cost import Cost
+from stepprobe.analysis.lengths.options import Cut, Options
+from stepprobe.analysis.lengths.simulation import Draw, Formed, Mixing
 
 if TYPE_CHECKING:
     pass
