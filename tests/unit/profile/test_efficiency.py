@@ -43,9 +43,9 @@ def counted(flops=SQUARE, rows=2, length=256, **changes):
     return Counted(rows=rows, length=length, flops={"aten.mm": flops} if flops else {}, **changes)
 
 
-def job(off_cpu=None, shapes=(("2×256 masked", 40),), accounts=CLEAN):
-    process = FakeProcess(optimizer="AdamW", gradient_accumulation_steps=2)
-    process.steps(30, accounts, {**COUNTS, "micro_steps": 2}, off_cpu=off_cpu)
+def job(off_cpu=None, shapes=(("2×256 masked", 40),), accounts=CLEAN, real=1024, **facts):
+    process = FakeProcess(**{"optimizer": "AdamW", "gradient_accumulation_steps": 2, **facts})
+    process.steps(30, accounts, {**COUNTS, "micro_steps": 2, "real": real}, off_cpu=off_cpu)
     return read_job(evidence(process.sites(shapes=list(shapes))))
 
 
@@ -79,6 +79,58 @@ def test_checkpointing_is_in_hfu_alone():
     assert checkpointed["hfu"] > bare["hfu"]
 
 
+TINY = {
+    **QWEN3, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 32, "layer_types": ["full_attention"],
+}  # fmt: skip
+"""A token costs 1,664 FLOPs forward by hand: q and o 2·8·8 each, k and v 2·8·4 each, three of the MLP 2·8·16 each, the
+output layer 2·8·32. A pair of query and key costs 32: two products of 2·8."""
+
+
+def of_rows(batches, at=None, records=(), config=TINY):
+    """Figures and notes for rows of these lengths, in micro-batches of 2 × 256 slots, two a step."""
+    made = [harness(batches=batches), *lines()[1:-1], structure(config=config), *records]
+    figures, tables, notes = efficiency(made, at or job(real=260), {})
+    return figures, {table.name: table for table in tables}, " ".join(notes)
+
+
+def test_padding_is_no_work_of_the_real_tokens():
+    """Rows of 100 and 30 tokens: 130 tokens, 100·101/2 + 30·31/2 pairs; forward and twice that; two of them a step."""
+    by_hand = 2 * 3 * (130 * 1664 + (5050 + 465) * 32)
+    figures, tables, _ = of_rows([[100, 30]])
+    assert figures["mfu.real"].value == pytest.approx(by_hand / 1e10)
+    assert figures["mfu"].value == pytest.approx(2 * 3 * (512 * 1664 + 2 * (256 * 257 // 2) * 32) / 1e10)
+    assert "all slots, padding among them" in figures["mfu"].method
+    assert "attention within each row" in figures["mfu.real"].method
+    rows = {row[0]: row for row in tables["flops"].rows}
+    assert rows["mfu.real"][2] == pytest.approx(by_hand / 1e9)
+    assert rows["mfu (headline)"][1] == "all slots, padding among them"
+
+
+def test_real_tokens_of_a_model_without_a_config_count_the_square_of_each_row():
+    counts = [counted(10 * length + 2 * length**2, 1, length) for length in (64, 128)]
+    figures, _, _ = of_rows([[100, 30]], records=counts, config={})
+    assert figures["mfu.real"].value == pytest.approx(2 * (1300 + 2 * (100**2 + 30**2)) / 1e10)
+    assert "every query with every key of its row" in figures["mfu.real"].method
+
+
+@pytest.mark.parametrize(
+    ("batches", "at", "why"),
+    [
+        ([], {"real": 260}, "no row's length was seen"),
+        ([[256, 256]], {"real": 260}, "so their lengths are not known"),
+        ([[256, 256]], {"real": 1024, "counts__real": "no attention mask, so all slots"}, "nobody knows which slots"),
+    ],
+)
+def test_real_tokens_are_not_told_where_lengths_are_not_known(batches, at, why):
+    figures, tables, notes = of_rows(batches, at=job(**at))
+    assert "mfu.real" not in figures
+    assert "mfu" in figures
+    assert "mfu.real is not told: " in notes
+    assert why in notes
+    assert next(row for row in tables["flops"].rows if row[0] == "mfu.real")[2:] == (None, None)
+
+
 def test_more_than_the_bursts_is_refused():
     quick = {"wall_ns": 30 * MS, "thread_ns": 30 * MS, "process_ns": 30 * MS}
     step = Measured(experiment="scaling", block=0, rows=2, length=256, real=512, **quick)
@@ -95,7 +147,7 @@ def test_more_than_the_ceiling_is_refused_with_the_mistake():
     assert {"mfu", "mfu.square", "hfu"}.isdisjoint(figures)
     assert "refused" in notes
     assert "flops.per_step" in figures
-    assert [row[-1] for row in tables["flops"].rows] == [None, None, None]
+    assert [row[-1] for row in tables["flops"].rows] == [None, None, None, None]
     figures, _, notes = told(counted(), rate_ms=13.0)  # between the two conventions
     assert figures["mfu"] < 1
     assert "mfu.square" not in figures
@@ -168,6 +220,19 @@ def test_floors_stand_against_the_ledger_and_add_up_once():
     assert figures["recoverable.step"] == pytest.approx(sum(row[4] for row in tables["floors"].rows))
     assert figures["recoverable.step"] + figures["floor.step"] <= 100.0 + 1e-9
     assert len(rows) == len(tables["floors"].rows)
+
+
+def test_calls_alone_are_no_floor_to_recover_from():
+    """A model without a config: its operators were counted, its FLOPs by account were not."""
+    bare = [*lines()[:-1], structure(config={}), counted(operators={"mlp": 100, "norm": 20})]
+    figures, tables, notes = efficiency(bare, job(), {})
+    rows = {row[0]: row for row in next(one for one in tables if one.name == "floors").rows}
+    assert rows["forward · mlp"][3:] == ("work not known", None)
+    assert rows["data · fetch rows"][3:] == ("none needed", pytest.approx(0.2))
+    assert not {"recoverable.step", "floor.step"} & figures.keys()
+    assert any("recoverable.step is not told" in note for note in notes)
+    caption = next(one for one in tables if one.name == "floors").caption
+    assert "FLOPs and bytes of forward · mlp, forward · norm" in caption
 
 
 def test_an_account_below_its_floor_recovers_nothing_and_is_said():

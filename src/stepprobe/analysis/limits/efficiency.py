@@ -2,11 +2,12 @@
 
 MFU: model FLOPs (forward and twice that for the backward, nothing twice) over time and the measured ceiling. HFU: the
 FLOPs that are executed, with scores that a kernel computes again and layers that checkpointing runs twice. The headline
-counts the pairs that the mask lets through; the full square, which counters report, stands beside it.
+counts the pairs that the mask lets through; the full square, which counters report, stands beside it. All of these take
+every slot as work, padding among them; ``mfu.real`` counts the tokens alone.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepprobe.analysis.ledger.job import Job
@@ -23,6 +24,7 @@ from stepprobe.analysis.limits.ceilings import (
 from stepprobe.analysis.limits.floors import Shapes, floor_table, works
 from stepprobe.analysis.limits.flops import total
 from stepprobe.analysis.limits.model_flops import ModelFlops, model_flops
+from stepprobe.analysis.limits.real_tokens import Rows, rows_of
 from stepprobe.analysis.statistics import Blocks, Mean
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.experiments import Counted, ExperimentRecord, Harness, Limit, Measured, Structure
@@ -31,11 +33,18 @@ from stepprobe.model.report import Column, Table
 Found = tuple[dict[str, Estimate], tuple[Table, ...], tuple[str, ...]]
 SHAPE = re.compile(r"(\d+)×(\d+)")
 CONVENTIONS = {
-    "mfu": ("real", "model FLOPs, pairs that the mask lets through"),
-    "mfu.square": ("square", "model FLOPs, every query with every key"),
-    "hfu": ("executed", "executed FLOPs: what is computed again counts again"),
+    "mfu": (
+        "model FLOPs of all slots, padding among them; pairs the mask lets through",
+        "all slots, padding among them",
+    ),
+    "mfu.real": ("model FLOPs of the real tokens counted a step, in rows like those seen", "real tokens alone"),
+    "mfu.square": (
+        "model FLOPs of all slots, padding among them; every query with every key",
+        "all slots, full square",
+    ),
+    "hfu": ("executed FLOPs of all slots: what is computed again counts again", "all slots, as executed"),
 }
-"""Figure → which FLOPs it counts, and the words for it; the first one is the headline."""
+"""Figure → the words for what it counts, in full and for a table; the first one is the headline."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,9 @@ def efficiency(records: Sequence[ExperimentRecord], job: Job | None, settings: M
     if process is None or not shapes:
         notes.append("no micro-batch of a step was seen: FLOPs and MFU of a step are not told")
         return figures, (*tables, *_layer_tables(read, {})), tuple(notes)
-    counted = _per_step(read.model, shapes)
+    rows, why = rows_of(read.harness, process)
+    notes += [why] if why else []
+    counted = _per_step(read.model, shapes, rows)
     told, table = _utilisation(read, process, counted, ceilings["matmul"], notes)
     figures |= told
     tables += [table, *_layer_tables(read, shapes)]
@@ -113,19 +124,22 @@ def _read(records: Sequence[ExperimentRecord], settings: Mapping[str, str]) -> _
     )
 
 
-def _per_step(model: ModelFlops, shapes: Shapes) -> dict[str, float | None]:
+def _per_step(model: ModelFlops, shapes: Shapes, seen: Rows | None) -> dict[str, float | None]:
     """Return FLOPs of an optimizer step by convention."""
-    found: dict[str, float | None] = {}
-    for name, (kind, _) in CONVENTIONS.items():
-        parts = [
-            model.executed(*shape)
-            if kind == "executed"
-            else model.model(*shape, "real" if kind == "real" else "square")
-            for shape in shapes
-        ]
-        known = [count * part for count, part in zip(shapes.values(), parts, strict=True) if part is not None]
-        found[name] = sum(known) if len(known) == len(parts) else None
-    return found
+    real = None if seen is None else model.of_rows(seen.tokens)
+    return {
+        "mfu": _summed(shapes, lambda rows, length: model.model(rows, length, "real")),
+        "mfu.real": None if seen is None or real is None else real * seen.times,
+        "mfu.square": _summed(shapes, lambda rows, length: model.model(rows, length, "square")),
+        "hfu": _summed(shapes, model.executed),
+    }
+
+
+def _summed(shapes: Shapes, flops: Callable[[int, int], int | None]) -> float | None:
+    """Return the FLOPs of all shapes; None where those of one are not known."""
+    parts = [(count, flops(*shape)) for shape, count in shapes.items()]
+    known = [count * part for count, part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _utilisation(
@@ -135,11 +149,13 @@ def _utilisation(
     figures: dict[str, Estimate] = {}
     headline = "mfu" if counted["mfu"] is not None else "mfu.square"
     if (flops := counted[headline]) is not None:
-        words = f"{CONVENTIONS[headline][1]}; {read.model.source}"
+        words = f"{CONVENTIONS[headline][0]}; {read.model.source}"
         figures["flops.per_step"] = exact(flops, "FLOP", process.measured, words)
     mean = process.cpu if read.clock == "thread" else process.wall
+    within = "attention within each row" if read.model.decoder else "every query with every key of its row"
     rows = []
-    for name, (_, words) in CONVENTIONS.items():
+    for name, (words, short) in CONVENTIONS.items():
+        words = f"{words}; {within}" if name == "mfu.real" else words
         amount = counted[name]
         share = amount / (mean.value / 1e3 * peak.rate) if amount and peak and mean.value else None
         refused = share is not None and share > 1
@@ -148,7 +164,7 @@ def _utilisation(
         if refused:
             notes.append(_refusal(name, share or 0.0, counted))
         marked = " (headline)" if name == headline else ""
-        rows.append((name + marked, words, None if amount is None else amount / 1e9, None if refused else share))
+        rows.append((name + marked, short, None if amount is None else amount / 1e9, None if refused else share))
     table = Table(
         name="flops",
         title="FLOPs of an optimizer step, by convention",
@@ -240,13 +256,14 @@ def _layer_tables(read: _Read, shapes: Shapes) -> tuple[Table, ...]:
         kind = "output layer" if layer is None else layer.kind + (f" {layer.size}" if layer.size else "")
         mixed = ", experts" if layer is not None and layer.experts else ""
         groups.setdefault((kind + mixed, *scores, matrices), []).append(number)
-    titles = ("layers", "kind", "attention, real mask, GFLOP", "attention, full square, GFLOP", "matrices, GFLOP")
+    titles = ("layers", "kind", "attention", "attention, full square", "matrices")
     return (
         Table(
             name="flops_layers",
-            title=f"Model FLOPs of one layer at {rows} × {length}, forward and backward",
+            title=f"Model GFLOPs of one layer at {rows} × {length}, forward and backward",
             columns=tuple(Column(title=title) for title in titles),
             rows=tuple((len(places), *key) for key, places in groups.items()),
+            caption="Attention: its scores and values, for the pairs that the mask lets through and for all of them.",
         ),
     )
 

@@ -55,6 +55,18 @@ class ModelFlops:
         linear, square = self.terms
         return int(rows * (linear * length + square * length * length))
 
+    def of_rows(self, tokens: Sequence[int]) -> int | None:
+        """Return forward and backward of rows at their own lengths, attention within each; None where not known.
+
+        Where only the counter is believed, each row counts every query with every key.
+        """
+        if self.decoder is not None and self.structure is not None:
+            return total(micro_step(self.decoder, 1, sum(tokens), "real", documents=tokens))
+        if self.terms is None:
+            return None
+        linear, square = self.terms
+        return int(sum(linear * one + square * one * one for one in tokens))
+
     def executed(self, rows: int, length: int) -> int | None:
         """Return what the hardware does: kernels that compute scores again, and layers that run twice."""
         if self.structure is None:
