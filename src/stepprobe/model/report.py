@@ -70,7 +70,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerRow, ...] = ()
     """Accounts in the order of ``model.accounts.ACCOUNTS``; they sum to the figure ``step.wall``."""
     findings: tuple[Finding, ...] = ()
-    """Most expensive first."""
+    """Most expensive first; where their gains were forecast, the most to gain first."""
     controls: tuple[Control, ...] = ()
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()

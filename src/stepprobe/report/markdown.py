@@ -94,7 +94,7 @@ def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:
 
 def _findings(report: Report) -> Iterator[str]:
     if report.findings:
-        yield "#### Findings, most expensive first"
+        yield f"#### {words.order(report)}"
         yield ""
     for place, finding in enumerate(report.findings, 1):
         yield from _finding(report, place, finding)

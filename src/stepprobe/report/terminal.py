@@ -110,7 +110,7 @@ def _ledger(report: Report, width: int) -> Iterable["RenderableType"]:
 def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
     if not report.findings:
         return
-    yield from _section("Findings, most expensive first", width)
+    yield from _section(words.order(report), width)
     for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield ""

@@ -30,7 +30,10 @@ def test_a_window_is_made_at_its_own_length_for_nothing(length, found, seen, fas
 
 def test_the_cure_for_a_window_at_its_length_is_named():
     told = report(config("mistral"), length=6)
-    assert "train at length 5 instead of 6" in told.findings[0].remedies[0].action
+    cut, dropped = told.findings[0].remedies
+    assert cut.action.startswith("max_length=5: rows cut to window − 1 = 5 tokens")
+    assert "a row of 6 loses 1 of its tokens (16.7%)" in cut.action
+    assert dropped.action == "drop the window from the config"
 
 
 def test_one_pad_token_costs_the_whole_batch_the_fast_path():

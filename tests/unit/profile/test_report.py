@@ -26,9 +26,10 @@ def noted(report, *words):
     return any(all(word in note for word in words) for note in report.notes)
 
 
-def test_the_headline_is_the_fit():
+def test_the_fit_stands_over_its_shapes():
     report = derived(planted(noise=0.0).quiet().scaling().end())
-    assert report.headline == "fixed 6.3 ms · 24.1 µs a token · 41.9 ns a token·length; held-out error 0.0%"
+    caption = next(one for one in report.tables if one.name == "scaling").caption
+    assert caption.startswith("fixed 6.3 ms · 24.1 µs a token · 41.9 ns a token·length; held-out error 0.0%.")
     assert report.verdict == "ok"
     assert report.figures["fit.per_token"].unit == "µs/token"
     assert report.figures["fit.condition"].value < 4
@@ -99,7 +100,9 @@ def test_anyway_marks_every_figure_of_the_experiments():
     report = derived(experiments.end(), clean_process())
     assert report.verdict == "warn"
     asked = {name for name, figure in report.figures.items() if "busy machine" in figure.method}
-    assert asked == {name for name in report.figures if name.startswith(("fit.", "penalty.", "ce.", "forecast."))}
+    assert asked == {
+        name for name in report.figures if name.startswith(("fit.", "penalty.", "ce.", "forecast.", "saved."))
+    }
     assert {"fit.fixed", "penalty.measured", "forecast.bucketing"} <= asked
     assert noted(report, "7.5 runnable tasks", "as asked")
 

@@ -7,6 +7,9 @@ from stepprobe.analysis.attention.views import SQUARE, View
 from stepprobe.model.estimate import exact
 from stepprobe.model.finding import Finding, Remedy
 
+BELOW_WINDOW = "mask.below_window"
+"""Name of the remedy that a profile forecasts as ``fast_path``."""
+
 
 def mask_findings(told: Answer) -> tuple[Finding, ...]:
     """Return the findings, wrong answers before slow ones."""
@@ -42,9 +45,11 @@ def _finding(
     )
 
 
-def _remedy(action: str, layers: int) -> Remedy:
+def _remedy(action: str, layers: int, name: str = "") -> Remedy:
     return Remedy(
-        action=action, predicted=exact(layers, "layers", layers, "predicted from the rules of mask and kernel")
+        name=name,
+        action=action,
+        predicted=exact(layers, "layers", layers, "predicted from the rules of mask and kernel"),
     )
 
 
@@ -153,7 +158,7 @@ def _lost(told: Answer) -> Iterator[Finding]:
     wasted = [view for view in told.views if view.for_nothing]
     if wasted:
         title = f"{len(wasted)} layers are given a mask that is plainly causal: the fast path is lost for nothing"
-        yield _finding(told, "mask.lost_for_nothing", title, wasted, (_unwaste(told, wasted),), "mask.layers_fast")
+        yield _finding(told, "mask.lost_for_nothing", title, wasted, _unwaste(told, wasted), "mask.layers_fast")
     lost: dict[str, list[View]] = {}
     for view in told.views:
         if view.mask is not None and not view.for_nothing and view.call.api == "sdpa":
@@ -165,23 +170,36 @@ def _lost(told: Answer) -> Iterator[Finding]:
         yield _finding(told, "mask.lost", title, views, _advice(told, views), "mask.bytes")
 
 
-def _unwaste(told: Answer, wasted: list[View]) -> Remedy:
+def _unwaste(told: Answer, wasted: list[View]) -> tuple[Remedy, ...]:
     batch, layers = told.capture.batch, len(wasted)
     if told.capture.compiled:
-        return _remedy(
-            "torch older than 2.14 always makes the mask under torch.compile: upgrade torch, or do not compile", layers
+        return (
+            _remedy(
+                "torch older than 2.14 always makes the mask under torch.compile: upgrade torch, or do not compile",
+                layers,
+            ),
         )
     size = wasted[0].layer.size
     if wasted[0].layer.kind in ("sliding", "chunked") and size is not None and batch.length <= size:
-        return _remedy(
-            f"train at length {size - 1:,} instead of {batch.length:,}, or drop the window from the config", layers
-        )
+        return (*_cut_below(size, batch.length, layers), _remedy("drop the window from the config", layers))
     if any(name in batch.names for name in ("block_sequence_ids", "token_type_ids", "mm_token_type_ids")):
-        return _remedy("leave image block ids out of batches that hold text alone", layers)
+        return (_remedy("leave image block ids out of batches that hold text alone", layers),)
     if told.capture.batch.use_cache is not False:
-        return _remedy("pass use_cache=False", layers)
-    return _remedy("transformers makes this mask always here: upgrade it, or choose another attention "
-                   "implementation", layers)  # fmt: skip
+        return (_remedy("pass use_cache=False", layers),)
+    return (_remedy("transformers makes this mask always here: upgrade it, or choose another attention "
+                    "implementation", layers),)  # fmt: skip
+
+
+def _cut_below(window: int, length: int, layers: int) -> tuple[Remedy, ...]:
+    """Return what rows below a window cost: tokens of each row that is as long as those that were seen."""
+    lost = length - (window - 1)
+    if lost < 1:
+        return ()
+    action = (
+        f"max_length={window - 1}: rows cut to window − 1 = {window - 1:,} tokens, where no mask is made; a row of "
+        f"{length:,} loses {lost:,} of its tokens ({lost / length:.1%})"
+    )
+    return (_remedy(action, layers, BELOW_WINDOW),)
 
 
 def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
@@ -201,9 +219,9 @@ def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
     ]
     if windows:
         size = windows[0].layer.size or 0
-        shorter = f", or train at length {size - 1:,}" if batch.length <= 2 * size else ""
         told_so.append(_remedy("SDPA takes a window as a full mask only: flash or flex attention skips what is outside "
-                               f"{size:,} tokens{shorter}", len(windows)))  # fmt: skip
+                               f"{size:,} tokens", len(windows)))  # fmt: skip
+        told_so += _cut_below(size, batch.length, len(windows)) if batch.length <= 2 * size else ()
     return tuple(told_so)
 
 

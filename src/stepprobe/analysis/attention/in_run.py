@@ -14,7 +14,7 @@ from stepprobe.analysis.findings.view import View, scaled, up_to
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.attention import Capture, read_capture
 from stepprobe.model.estimate import Estimate
-from stepprobe.model.finding import Finding, Remedy
+from stepprobe.model.finding import Finding
 from stepprobe.model.first_calls import FORETOLD, UNTOLD, KeptCall, read_first_calls
 from stepprobe.model.report import Column, Table
 
@@ -176,7 +176,7 @@ def _priced(finding: Finding, process: Process) -> Finding:
         return finding
     attention = scaled(view.account(*ATTENTION), finding.share, "attention of these layers")
     cost = up_to(attention, "time in attention, projections among it; the part of the mask is not known")
-    remedies = tuple(Remedy(action=one.action, predicted=cost) for one in finding.remedies)
+    remedies = tuple(msgspec.structs.replace(one, predicted=cost) for one in finding.remedies)
     return msgspec.structs.replace(finding, cost=cost, share=view.share(cost), accounts=ATTENTION, remedies=remedies)
 
 

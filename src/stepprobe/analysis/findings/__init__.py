@@ -1,13 +1,12 @@
 """What costs time, found by small rules: each looks at one run and speaks of one cause."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from stepprobe.analysis.findings import batching, compute, host, loading, ranks, tokens
 from stepprobe.analysis.findings.view import Rule, View, most_of
 from stepprobe.analysis.ledger.process import Process
-from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 
 RULES: tuple[Rule, ...] = (
@@ -39,23 +38,31 @@ def find(
     return arranged(ranked, process, first=wrong)
 
 
-def arranged(findings: Sequence[Finding], process: Process, *, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
+def worst(finding: Finding) -> float:
+    """Return what a finding may cost, in the unit of its cost: its value, or the upper end where only that is known."""
+    return most_of(finding.cost) if finding.cost.bound else finding.cost.value
+
+
+def arranged(
+    findings: Sequence[Finding],
+    process: Process,
+    *,
+    first: Sequence[Finding] = (),
+    rank: Callable[[Finding], float] = worst,
+) -> tuple[Finding, ...]:
     """Return findings in their order, each with its largest account first and the others that it overlaps.
 
     Args:
         findings: In any order.
         process: The process whose ledger is shown.
         first: Findings that come before all others, as they are.
+        rank: By what they are placed, the largest first; those whose cost is no time come last.
     """
     found = list(first) + sorted(
         (_largest_account_first(finding, process) for finding in findings),
-        key=lambda finding: (finding.cost.unit != "ms", -_worst(finding.cost), finding.kind, finding.where),
+        key=lambda finding: (finding.cost.unit != "ms", -rank(finding), finding.kind, finding.where),
     )
     return tuple(_with_overlaps(finding, found) for finding in found)
-
-
-def _worst(cost: Estimate) -> float:
-    return most_of(cost) if cost.bound else cost.value
 
 
 def _largest_account_first(finding: Finding, process: Process) -> Finding:

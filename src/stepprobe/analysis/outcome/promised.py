@@ -10,6 +10,7 @@ from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.ledger.settings import settings
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import read_answers
+from stepprobe.analysis.profile.findings import BETTER
 from stepprobe.analysis.profile.loss import loss_cost
 from stepprobe.analysis.profile.remedies import LOADING, forecasts
 from stepprobe.analysis.profile.situation import COMPUTE, OF_EACH_STEP, WAITING, situation
@@ -36,17 +37,6 @@ IN_ACCOUNTS = {
     "batch_size": (*COMPUTE, *OF_EACH_STEP),
 }
 """Accounts in which a forecast saves; any other saves in forward and backward."""
-
-BETTER = {
-    "padding.group": "bucketing",
-    "padding.longest": "bucketing",
-    "padding.pack": "packing",
-    "loss.labelled_rows": "labelled_rows",
-    "loader.workers": "workers",
-    "sync.kept": "fewer_syncs",
-    "checkpointing.off": "checkpointing_off",
-}
-"""Remedy of the ledger -> the forecast of the same change, which knows more."""
 
 
 def promised(run: Evidence, job: Job, *, busy: bool) -> tuple[Finding, ...]:

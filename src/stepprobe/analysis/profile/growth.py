@@ -72,7 +72,7 @@ def fit_figures(found: Fit, answers: Answers) -> dict[str, Estimate]:
     return figures
 
 
-def headline(found: Fit) -> str:
+def terms_in_words(found: Fit) -> str:
     """Return the three terms and the error in one line."""
     fixed, token, square = (value * factor for value, (_, _, factor) in zip(found.terms, TERMS, strict=True))
     said = f"fixed {fixed:.3g} ms · {token:.3g} µs a token · {square:.3g} ns a token·length"
@@ -103,6 +103,7 @@ def shape_table(found: Fit) -> Table:
         columns=columns(heads),
         rows=rows,
         caption=(
+            f"{terms_in_words(found)}. "
             "Forward, loss and backward of the user's own step. The fit passes through the shapes that it was made of; "
             "the one that was held out says what it is worth, and no interval is narrower than its error"
             f"{_by_witnesses(found)}."

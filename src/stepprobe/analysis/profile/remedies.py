@@ -92,7 +92,8 @@ def fast_path(now: Situation) -> Said:
     asked = _below_window(now, cut)
     return Forecast(
         "fast_path",
-        f"max_length={window - 1}: below the window of {window:,} no mask is made",
+        f"max_length={window - 1}: rows cut to window − 1 = {window - 1:,} tokens, where no mask is made: "
+        f"{f'{lost:.1%} of the tokens are lost' if lost else 'no token is lost, rows are only padded less'}",
         _at_most_the_square(now, cut, lost) if asked is None else _as_measured(now, asked, lost),
         tried=None if asked is None else asked.value,
     )

@@ -15,8 +15,9 @@ from stepprobe.analysis.ledger.tables import run_charts, run_tables
 from stepprobe.analysis.limits.efficiency import efficiency
 from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import Answers, answer_notes, busy, read_answers
+from stepprobe.analysis.profile.findings import findings
 from stepprobe.analysis.profile.loss import loss_part
-from stepprobe.analysis.profile.outlook import Outlook, charts, findings, look_ahead, outlook
+from stepprobe.analysis.profile.outlook import Outlook, charts, headline, look_ahead, outlook
 from stepprobe.analysis.profile.penalty import penalty
 from stepprobe.analysis.profile.scaling import Refusal
 from stepprobe.analysis.profile.view import Found, Part, Seen
@@ -80,12 +81,12 @@ def profile_report(evidence: Evidence, controls: tuple[Control, ...], read: "Rea
     controls = (*controls, *_replayed(answers))
     ahead = look_ahead(seen)
     figures, tables, said = _asked(seen, ahead, evidence)
-    verdict, headline, reason = _verdict(evidence, seen, controls, other)
+    verdict, refusal, reason = _verdict(evidence, seen, controls, other)
     return Report(
         command=evidence.command,
         verdict=verdict,
         title=evidence.subject,
-        headline=headline,
+        headline=headline(ahead) if ahead and not refusal else refusal,
         reason=reason,
         figures={**figures, **other.figures},
         ledger=ledger_rows(job.main) if job else (),
@@ -167,7 +168,7 @@ def _charts(seen: Seen, ahead: Outlook | None) -> Iterator[Chart]:
 
 
 def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...], other: Beside) -> tuple[Verdict, str, str]:
-    """Return verdict, headline and reason."""
+    """Return the verdict, why nothing was measured (else empty), and why figures should be taken with care."""
     failed = [one for one in controls if not one.ok]
     quiet = seen.answers.quiet
     if known := [one.name for one in failed if one.name != "replay.loss"]:
@@ -183,7 +184,7 @@ def _verdict(evidence: Evidence, seen: Seen, controls: tuple[Control, ...], othe
         said = f"no fit: {seen.fit.reason}"
     else:
         reason = _reason(evidence, seen, other)
-        return "warn" if reason else "ok", growth.headline(seen.fit), reason
+        return "warn" if reason else "ok", "", reason
     return "not measured", f"not measured: {said}", ""
 
 

@@ -27,7 +27,7 @@ def bucketing(now: Situation) -> Said:
         return "the batches hold no padding"
     if now.batches.size < 2:
         return "a batch of one row is padded by nothing that grouping could change"
-    found = _less_padding(now, batches.bucketed)
+    found = less_padding(now, batches.bucketed)
     first = "padding to the longest of a batch; " if now.batches.one_length else ""
     return Forecast(
         "bucketing",
@@ -36,7 +36,7 @@ def bucketing(now: Situation) -> Said:
     )
 
 
-def _less_padding(now: Situation, order: batches.Order) -> Span:
+def less_padding(now: Situation, order: batches.Order) -> Span:
     """Return the time in another order over that of now, as far off as the fit was where padding was measured."""
     assert now.batches is not None
     found = batches.ratio(now.fit, now.batches, order)
@@ -61,7 +61,7 @@ def packing(now: Situation) -> Said:
     work = batches.packed(now.batches, apart=now.apart)
     if work.batches > 0.98 * now.batches.work.batches:
         return "the rows are as long as a pack: packing changes nothing"
-    found = _less_padding(now, lambda one: batches.packed(one, apart=now.apart))
+    found = less_padding(now, lambda one: batches.packed(one, apart=now.apart))
     saved = now.step.shrunk(found)
     fewer = work.batches / now.batches.work.batches
     attention = "rows apart in attention" if now.apart else "attention over whole packs (no variable-length kernel)"
@@ -82,7 +82,7 @@ def padding_free(now: Situation) -> Said:
     """The rows of a batch joined, without padding."""
     if now.batches is None or now.batches.padding < 1e-3:
         return "the batches hold no padding"
-    found = _less_padding(now, lambda one: batches.flattened(one, apart=now.apart))
+    found = less_padding(now, lambda one: batches.flattened(one, apart=now.apart))
     attention = "rows apart in attention" if now.apart else "attention over the joined row (no variable-length kernel)"
     return Forecast(
         "padding_free",
