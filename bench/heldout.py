@@ -91,6 +91,8 @@ def asked(out: Path, arguments: argparse.Namespace) -> Run:
         raise SystemExit(f"stepprobe profile ended with {done.returncode}: {done.stderr[-2000:]}")
     document = json.loads(done.stdout)
     load = float(document["environment"].get("cpu.load", "nan").split()[0])
+    if document.get("run") is None:  # the machine was too busy for the script to be started
+        return Run(None, (), document["headline"], load)
     answers, _ = read_answers(store.load(Path(document["run"])))
     found = growth.fitted(answers) if answers else None
     if not isinstance(found, Fit):

@@ -10,6 +10,7 @@ import msgspec
 
 from stepprobe import probes, store
 from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
+from stepprobe.instruments.experiments import quiet
 from stepprobe.launch import command, masks, script, stages
 from stepprobe.model.calibration import CALIBRATION, Pair
 from stepprobe.model.estimate import exact
@@ -81,7 +82,11 @@ def profile(
 
     Raises:
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
+        NotObserved: The machine is plainly too busy to measure on, and ``anyway`` is ``no``. Nothing was run.
     """
+    command.check(argv)
+    if experiments["anyway"] == "no" and (why := quiet.before_start()):
+        raise NotObserved(f"not started: {why}")
     planned = script.plan(argv, steps=steps, warmup="auto", trace=trace, experiments=experiments)
     return _observe(argv, planned, out, foretells=True, output_to_stderr=output_to_stderr)
 

@@ -33,10 +33,13 @@ def render(report: "Report", form: str, stream: TextIO | None = None) -> str:
 
 
 def show(report: "Report", *, as_json: bool, stream: TextIO) -> int:
-    """Print a report and return the exit code that it asks for; JSON always goes to standard output."""
+    """Print a report and return the exit code that it asks for; JSON always goes to standard output.
+
+    Where nothing at all was measured, the headline says everything.
+    """
     if as_json:
         write(render(report, "json"), sys.stdout)
-    elif report.verdict == "not measured":
+    elif report.verdict == "not measured" and not report.ledger:
         tell(report.headline)
     else:
         write(render(report, "text", stream), stream)

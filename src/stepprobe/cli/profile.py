@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         UsageError: There is no command, or it cannot be started.
+        NotObserved: The machine is too busy to measure on.
     """
     from stepprobe import session
 

@@ -52,6 +52,18 @@ def books(tmp_path, monkeypatch):
     return made
 
 
+def test_before_the_start_a_step_needs_one_processor_at_least(books, monkeypatch):
+    found = books(others=12, own=3, child=0)
+    monkeypatch.setattr(quiet, "processors", lambda: processors(found.write))
+    assert quiet.before_start() == ""  # of two processors one is free: a step of two threads is refused later
+    found = books(others=24, own=3, child=0)
+    looks = found.at
+    why = quiet.before_start()
+    assert why.startswith("other processes use 0.8 of 2 processors, and a step needs 1 at least: wait until")
+    assert "--anyway" in why
+    assert found.at - looks == quiet.PATIENCE
+
+
 def test_others_are_told_from_the_jobs_own_workers(books):
     sample = processors(books(others=12, own=3, child=6).write)
     assert sample == Sample(2, pytest.approx(12 / 30), pytest.approx(9 / 30))

@@ -41,8 +41,7 @@ FAR = 0.15
 
 def _growth(seen: Seen) -> Found:
     if isinstance(seen.fit, Refusal):
-        notes = () if _too_busy(seen.answers) else (f"no fit: {seen.fit.reason}",)
-        return {}, growth.fixed_tokens(seen.answers), notes
+        return {}, growth.fixed_tokens(seen.answers), (f"no fit: {seen.fit.reason}",)
     tables = (growth.shape_table(seen.fit), *growth.fixed_tokens(seen.answers))
     return growth.fit_figures(seen.fit, seen.answers), tables, ()
 
@@ -142,8 +141,7 @@ NO_EXPERIMENTS = "no experiments: "
 def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     """Ask every part, and the steps that were observed beside the experiments."""
     figures, tables, notes = dict[str, Estimate](), list[Table](), list[str]()
-    first, *others = PARTS
-    for found, shown, said in (first(seen), outlook(seen, ahead), *(part(seen) for part in others)):
+    for found, shown, said in _answered(seen, ahead):
         figures |= {name: _marked(seen, one) for name, one in found.items()}
         tables += shown
         notes += said
@@ -152,6 +150,17 @@ def _asked(seen: Seen, ahead: Outlook | None, evidence: Evidence) -> Found:
     of_run, missing = run_figures(seen.job.main, seen.job.ranks)
     tables += (one for one in run_tables(seen.job.main, seen.job.ranks) if one.name != "shapes")
     return of_run | figures, tuple(tables), (*notes, *run_notes(seen.job, evidence.status), *missing)
+
+
+def _answered(seen: Seen, ahead: Outlook | None) -> Iterator[Found]:
+    if _too_busy(seen.answers):
+        yield {}, (), ("no experiment was made: neither fit nor forecasts nor the ceilings of the machine are told",)
+        return
+    first, *others = PARTS
+    yield first(seen)
+    yield outlook(seen, ahead)
+    for part in others:
+        yield part(seen)
 
 
 def _marked(seen: Seen, figure: Estimate) -> Estimate:

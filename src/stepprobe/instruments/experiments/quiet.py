@@ -1,8 +1,9 @@
 """Whether the machine is idle enough to measure on: the processors and the card are watched, not names of processes.
 
-This process rests for ``REST_S`` and looks who used the processors that it may use meanwhile. The job's own processes
-(its data workers; with several ranks those of its launcher) are no others: they fill their queues and rest. So the
-machine is given ``PATIENCE`` such looks to become quiet.
+It is looked at twice: before the script is started (``before_start``), where nothing is known of its step, and before
+the experiments. This process rests for ``REST_S`` and looks who used the processors that it may use meanwhile. The
+job's own processes (its data workers; with several ranks those of its launcher) are no others: they fill their queues
+and rest. So the machine is given ``PATIENCE`` such looks to become quiet.
 """
 
 import math
@@ -44,11 +45,7 @@ def observe(torch: ModuleType, kind: str, *, free_bytes: int | None, anyway: boo
     threads = torch.get_num_threads() if kind == "cpu" else 1
     device = _device(torch, kind)
     why = _busy_card(device[0])
-    sample = processors()
-    for _ in range(PATIENCE - 1):
-        if not busy(sample, threads):
-            break
-        sample = processors()
+    sample = _settled(threads)
     why = why or busy(sample, threads)
     return {
         "load": _load(),
@@ -64,15 +61,37 @@ def observe(torch: ModuleType, kind: str, *, free_bytes: int | None, anyway: boo
     }
 
 
-def busy(sample: Sample, threads: int) -> str:
-    """Return why the processors are too busy for a step of so many threads; empty where they are not."""
+def before_start() -> str:
+    """Return why the processors are too busy for any step, empty where they are not; the card is not looked at."""
+    return busy(_settled(1), 1, "a step needs 1 at least")
+
+
+def _settled(threads: int) -> Sample:
+    """Look until the processors are quiet, or ``PATIENCE`` is at its end."""
+    sample = processors()
+    for _ in range(PATIENCE - 1):
+        if not busy(sample, threads):
+            break
+        sample = processors()
+    return sample
+
+
+def busy(sample: Sample, threads: int, need: str = "") -> str:
+    """Return why the processors are too busy for a step of so many threads; empty where they are not.
+
+    Args:
+        sample: Who used them.
+        threads: With how many the step computes.
+        need: Says so for a person; empty for the usual words.
+    """
     if sample.others is None:
         return ""
     crowded = threads + sample.others > sample.cpus + OTHERS_ROOM
     if not crowded and sample.others <= OTHERS_SHARE * sample.cpus:
         return ""
     return (
-        f"other processes use {sample.others:.1f} of {sample.cpus} processors, and the step needs {threads}: "
+        f"other processes use {sample.others:.1f} of {sample.cpus} processors, and "
+        f"{need or f'the step needs {threads}'}: "
         "wait until the machine is idle, or measure with --anyway, which marks every figure"
     )
 
