@@ -50,6 +50,10 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[dict[str, Cell], ...]
     color: str | None = None
     """Field of ``values`` that tells the series apart."""
+    dots: str | None = None
+    """Of lines: field of ``values`` that names a kind of dot, such as ``measured``; None: the value is of a line."""
+    label: str | None = None
+    """Of stacked bars: field of ``values`` with the words that stand beside the name of a bar."""
     caption: str = ""
 
 

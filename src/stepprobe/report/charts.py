@@ -15,6 +15,7 @@ WIDTH = 400
 """Width of the drawing in px, labels included; the page scales it, and from here its text is readable on a phone."""
 ROW = 22
 PLOT_HEIGHT = 180
+DOTTED_HEIGHT = 230
 COLORS = ("#4f8fd6", "#d9822b", "#3f9d6b", "#a877c9", "#c95f6b", "#8a9199")
 """Mid tones: readable on white and on near-black."""
 LONGEST_LABEL = 28
@@ -31,9 +32,9 @@ _CONFIG: Spec = {
     "font": "sans-serif",
     "padding": {"left": 12, "right": 8, "top": 2, "bottom": 2},
     "view": {"stroke": None},
-    "axis": {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "gridOpacity": 0.6, "ticks": False}
-    | {"domain": False, "labelPadding": 6, "labelFlush": False, "titlePadding": 8, "labelLimit": 160},
-    "legend": {"labelFontSize": 11, "titleFontSize": 11, "orient": "top", "title": None, "symbolType": "square"},
+    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridOpacity": 0.6, "ticks": False}
+    | {"domain": False, "labelPadding": 6, "labelFlush": False, "titlePadding": 8, "labelLimit": 180},
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "top", "title": None, "symbolType": "square"},
     "range": {"category": list(COLORS)},
     "bar": {"color": COLORS[0], "cornerRadiusEnd": 2},
     "line": {"color": COLORS[0], "strokeWidth": 1.75},
@@ -60,6 +61,8 @@ def spec(chart: Chart) -> Spec:
     encoding: Spec = {"y": x, "x": y} if lying else {"x": x, "y": y}
     if chart.color is not None:
         encoding["color"] = {"field": "color", "type": "nominal", "sort": None, "legend": {"labelExpr": _PINCHED}}
+    if chart.dots is not None:
+        return _framed({"data": {"values": values}, "layer": _with_dots(encoding)}, DOTTED_HEIGHT)
     if chart.mark == "rect":
         return _framed({"data": {"values": values}, "mark": "rect", "encoding": _cells(x, y)}, WIDTH)
     drawing: Spec = {
@@ -97,6 +100,21 @@ def _framed(drawing: Spec, height: Spec | int) -> Spec:
     return {"width": WIDTH, "height": height, "autosize": _AUTOSIZE, "config": _CONFIG, **drawing}
 
 
+def _with_dots(encoding: Spec) -> list[Spec]:
+    """Return lines, and in their colours the dots of each kind on top: circles, and diamonds for the second kind."""
+    shape: Spec = {"field": "dot", "type": "nominal", "sort": None, "scale": {"range": ["circle", "diamond"]}}
+    shape["legend"] = {"symbolType": "circle", "symbolFillColor": COLORS[-1], "symbolStrokeWidth": 0, "symbolSize": 80}
+    lines = {**encoding, "color": {**encoding["color"], "legend": {"symbolType": "stroke", "labelExpr": _PINCHED}}}
+    return [
+        {"transform": [{"filter": "datum.dot === null"}], "mark": "line", "encoding": lines},
+        {
+            "transform": [{"filter": "datum.dot !== null"}],
+            "mark": {"type": "point", "size": 80, "opacity": 1},
+            "encoding": {**encoding, "shape": shape},
+        },
+    ]
+
+
 def _cells(x: Spec, y: Spec) -> Spec:
     """Return the encoding of a picture in cells: rows from the top, the darker the more."""
     across: Spec = {**x, "type": "ordinal", "axis": {"labelOverlap": True, "labelAngle": 0}}
@@ -106,10 +124,8 @@ def _cells(x: Spec, y: Spec) -> Spec:
 
 
 def _values(chart: Chart) -> list[Spec]:
-    rows = (
-        {"x": _shown(row.get(chart.x)), "y": _shown(row.get(chart.y)), "color": _shown(row.get(chart.color or ""))}
-        for row in chart.values[:MOST_VALUES]
-    )
+    fields = {"x": chart.x, "y": chart.y, "color": chart.color or ""} | ({"dot": chart.dots} if chart.dots else {})
+    rows = ({name: _shown(row.get(field)) for name, field in fields.items()} for row in chart.values[:MOST_VALUES])
     return [row for row in rows if row["x"] is not None and row["y"] is not None]
 
 

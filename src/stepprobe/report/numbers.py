@@ -132,7 +132,7 @@ def gain(saved: Estimate | None, wall: Estimate | None) -> str:
 
 def _signed(value: float, places: int) -> str:
     written = number(value, places)
-    return written if written.startswith("−") else f"+{written}"
+    return f"+{written}" if written[0] in "0123456789" and any(digit in written for digit in "123456789") else written
 
 
 def column(cells: Sequence[Cell], unit: str) -> list[str]:

@@ -1,5 +1,6 @@
 """The tables of the terminal report: the ledger with its bars, and any other table, fitted to the width."""
 
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Report, Table
 from stepprobe.report.ledger import OFF_CPU_MARK, Line, lines, wall_ms
 from stepprobe.report.numbers import column, decimals, gain, number, percent
-from stepprobe.report.text import pinched, shortened, visible
+from stepprobe.report.text import is_prose, pinched, shortened, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -100,8 +101,15 @@ def table(shown: Table, width: int) -> Iterable["RenderableType"]:
     for title, text, room in zip(titles, textual, fitted, strict=True):
         drawn.add_column(pinched(title, room), justify="left" if text else "right", no_wrap=True)
     for row in zip(*columns, strict=True):
-        drawn.add_row(*(Text(pinched(cell, room)) for cell, room in zip(row, fitted, strict=True)))
+        drawn.add_row(*(Text(_told(cell, room)) for cell, room in zip(row, fitted, strict=True)))
     yield Padding(drawn, (0, 0, 0, 2))
+
+
+def _told(cell: str, room: int) -> str:
+    """Return a cell in ``room`` columns: a sentence on several lines, anything else pinched."""
+    if len(cell) <= room or not is_prose(cell):
+        return pinched(cell, room)
+    return "\n".join(pinched(line, room) for line in textwrap.wrap(cell, room, break_on_hyphens=False))
 
 
 def _grid(width: int | None, footer: bool = True) -> "RichTable":
@@ -175,4 +183,6 @@ def _records(titles: list[str], columns: list[list[str]], width: int) -> Iterabl
             yield Text("")
         for title, cells in zip(titles, columns, strict=True):
             text = Text("  " + title.ljust(label + _GAP), "dim")
-            yield text.append(pinched(cells[place], max(_NARROWEST_TEXT, width - label - _GAP - 2)), "default")
+            indent = "\n" + " " * (2 + label + _GAP)
+            told = _told(cells[place], max(_NARROWEST_TEXT, width - label - _GAP - 2))
+            yield text.append(told.replace("\n", indent), "default")

@@ -171,3 +171,37 @@ def test_the_table_says_what_is_saved():
         assert step == found.figures[f"forecast.{name.replace(' ', '_')}"].value
     drawn = terminal.render(found, width=80)
     assert "change        saves ms" in drawn
+
+
+def test_the_bars_say_what_the_table_says():
+    found = report(batches_of(2), around={"data.wait": 30.0}, loader_workers=2)
+    chart = next(one for one in found.charts if one.name == "forecast")
+    assert chart.label == "says"
+    said = {one["change"]: one["says"] for one in reversed(chart.values) if one["says"]}
+    wall = found.figures["step.wall"].value
+    assert said["as it is now"] == f"{wall:,.1f} ms"
+    saved = found.figures["saved.bucketing"]
+    assert said["bucketing"].startswith(f"saves {saved.value:,.1f} ms (")
+    assert said["workers"] == f"saves up to {found.figures['saved.workers'].high:,.1f} ms"
+    kinds = {(one["change"], one["what"]) for one in chart.values}
+    assert {("bucketing", "saved"), ("workers", "may be saved")} <= kinds
+
+
+def test_a_change_that_costs_is_said_to_in_its_bar():
+    found = report(ROOMY, more=lambda planted: planted.losses((8, 256), 30.0, {512: 45.0}))
+    chart = next(one for one in found.charts if one.name == "forecast")
+    said = next(one["says"] for one in chart.values if one["change"] == "chunked loss")
+    assert said.startswith("costs ")
+    assert "−" not in said
+
+
+def test_each_curve_reaches_what_was_measured_on_it():
+    chart = next(one for one in report(batches_of(2)).charts if one.name == "scaling")
+    lines = [one for one in chart.values if one["dot"] is None]
+    dots = [one for one in chart.values if one["dot"]]
+    assert {one["dot"] for one in dots} == {"measured", "held out"}
+    for one in dots:
+        curve = [(place["length"], place["ms"]) for place in lines if place["rows"] == one["rows"]]
+        below = max(place for place in curve if place[0] <= one["length"] + 1e-9)
+        above = min(place for place in curve if place[0] >= one["length"] - 1e-9)
+        assert below[1] * 0.999 <= one["ms"] <= above[1] * 1.001

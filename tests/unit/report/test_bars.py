@@ -2,8 +2,10 @@
 
 import re
 
+import msgspec
+
 from stepprobe.model.report import Chart
-from stepprobe.report.bars import LABEL, VALUE, WIDTH, svg
+from stepprobe.report.bars import EDGE, LABEL, VALUE, WIDTH, svg
 
 
 def chart(values, color="part"):
@@ -44,3 +46,20 @@ def test_names_are_escaped_and_odd_numbers_left_out():
 def test_nothing_to_draw_is_an_empty_drawing():
     assert widths(svg(chart([]))) == []
     assert widths(svg(chart([{"row": "a", "ms": 0.0}], color=None))) == [0.0]
+
+
+def test_bars_that_say_something_take_the_whole_width():
+    values = [
+        {"row": "now", "part": "step", "ms": 40.0, "says": "40.0 ms"},
+        {"row": "<b>", "part": "step", "ms": 30.0, "says": "saves 10.0 ms (4.5 to 21.5)"},
+        {"row": "<b>", "part": "saved", "ms": 10.0, "says": ""},
+    ]
+    drawn = svg(msgspec.structs.replace(chart(values), label="says"))
+    room = WIDTH - 2 * EDGE
+    assert widths(drawn) == [room, round(0.75 * room, 2), round(0.25 * room, 2)]
+    texts = re.findall(r'<text x="(\d+)" y="(\d+)"[^>]*>([^<]*)</text>', drawn)
+    places = {said: (int(x), int(y)) for x, y, said in texts}
+    assert places["&lt;b&gt;"] == (EDGE, places["saves 10.0 ms (4.5 to 21.5)"][1])
+    assert places["saves 10.0 ms (4.5 to 21.5)"][0] == WIDTH - EDGE
+    top = int(re.findall(r'<rect x="4.00" y="(\d+)"', drawn)[-1])
+    assert 0 < top - places["&lt;b&gt;"][1] < 8  # over its own bar

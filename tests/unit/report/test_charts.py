@@ -88,3 +88,21 @@ def test_without_vl_convert_the_page_says_so(monkeypatch):
     assert html.NO_CHARTS in page
     assert "<svg" not in page
     assert 'class="bar data"' in page
+
+
+def test_dots_lie_on_the_lines_of_their_series():
+    """A line of two places in each of two series, and three dots of two kinds."""
+    lines = [("one", x, x, None) for x in (0, 10)] + [("two", x, 2 * x, None) for x in (0, 10)]
+    dots = [("one", 5, 5, "measured"), ("two", 5, 10, "measured"), ("two", 7, 14, "held out")]
+    values = tuple(dict(zip(("rows", "x", "y", "dot"), one, strict=True)) for one in (*lines, *dots))
+    held = chart(mark="line", x="x", y="y", color="rows", dots="dot", values=values)
+    root, elements = drawn(charts.spec(held))
+    symbols = root.findall('.//*[@class="mark-symbol role-mark layer_1_marks"]/*')
+    assert len(symbols) == 3
+    colors = [one.attrib["fill"] for one in symbols]
+    assert colors[1] == colors[2] != colors[0]
+    shapes = [one.attrib["d"] for one in symbols]
+    assert shapes[0] == shapes[1] != shapes[2]
+    assert set(colors) <= {element.attrib.get("stroke") for tag, element in elements if tag == "path"}
+    words = {element.text for tag, element in elements if tag == "text"}
+    assert {"one", "two", "measured", "held out"} <= words

@@ -130,3 +130,7 @@ def test_a_gain_of_which_only_the_ceiling_is_known():
     wall = Estimate(value=100.0, unit="ms", n=5, method="mean")
     assert gain(saved, wall).replace(NBSP, " ") == "up to −70 %"
     assert not spans_zero(saved)
+
+
+def test_an_end_that_is_shown_as_nothing_has_no_sign():
+    assert gain(estimate(2.0, 0.1, 13.0), estimate(400.0)).replace(NBSP, " ") == "0 to −3 %"

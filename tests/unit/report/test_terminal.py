@@ -3,6 +3,7 @@ import re
 import msgspec
 import pytest
 
+from stepprobe.model.report import Column, Table
 from stepprobe.report import terminal
 from stepprobe.report.terminal_tables import bar
 from tests.fakes import reports
@@ -96,3 +97,20 @@ def test_the_reason_stands_beside_the_verdict():
     assert "verdict: slower: the whole interval lies above zero" in terminal.render(slower)
     warned = msgspec.structs.replace(reports.data_bound(), reason="its steps become longer")
     assert "verdict: warn: its steps become longer" in terminal.render(warned)
+
+
+def sentence(*more):
+    heads = ("change", "where", "what to do", *more)
+    said = "rows packed when the dataset is made, into rows of 192"
+    row = ("packing", "a/very/long/folder/of/files/train.py:88 step", said)
+    held = Table(name="t", title="T", columns=tuple(Column(title=title) for title in heads), rows=((*row, *more),))
+    return msgspec.structs.replace(reports.not_measured(), tables=(held,))
+
+
+def test_a_sentence_in_a_table_is_broken_over_lines_and_a_place_is_pinched():
+    body = terminal.render(sentence(), width=66).partition("what to do")[2].split("\n")
+    assert re.match(r"  packing  a\S*…\S*train.py:88 step  rows packed", body[2])
+    assert " ".join(line[-30:].strip() for line in body[2:5]).endswith("dataset is made, into rows of 192")
+    assert not any("…" in line for line in body[3:5])
+    records = terminal.render(sentence("a" * 20, "b" * 20), width=40)
+    assert re.search(r"what to do {12}rows packed when\n {24}the dataset is\n", records)

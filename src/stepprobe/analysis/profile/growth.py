@@ -14,8 +14,8 @@ from stepprobe.model.report import Cell, Chart, Column, Table
 
 MS_US, MS_NS = 1e3, 1e6
 """Of a millisecond."""
-DOTS = 40
-"""Dots of a curve."""
+PLACES = 40
+"""Places at which a curve is drawn."""
 TERMS: tuple[tuple[str, Unit, float], ...] = (
     ("fit.fixed", "ms", 1.0),
     ("fit.per_token", "µs/token", MS_US),
@@ -124,30 +124,50 @@ def columns(heads: Sequence[str]) -> tuple[Column, ...]:
 
 
 def shape_chart(found: Fit) -> Chart:
-    """Return the fit as a dotted curve for each number of rows, with what was measured on it."""
+    """Return the fit as a curve for each number of rows, with what was measured as dots on it."""
     values: list[dict[str, Cell]] = []
     longest, most = max(one.length for one in found.shapes), 1.1 * max(one.measured for one in found.shapes)
     for rows in sorted({one.rows for one in found.shapes}):
-        series = f"fit, {rows} row{'s' * (rows > 1)}"
-        for place in range(1, DOTS + 1):
-            length = longest * place / DOTS
-            if (ms := found.time(Work.of([(rows, round(length))]))[0]) <= most:
-                values.append({"length": round(length), "ms": ms, "what": series})
-    values += [
-        {"length": one.length, "ms": one.measured, "what": "held out" if one.heldout else "measured"}
-        for one in found.shapes
-    ]
+        reach = _reach(found, rows, longest, most)
+        for length in (reach * place / PLACES for place in range(PLACES + 1)):
+            values.append({"length": length, "ms": _at(found, rows, length), "rows": _rows(rows), "dot": None})
+    for one in sorted(found.shapes, key=lambda one: one.heldout):
+        dot = "held out" if one.heldout else "measured"
+        values.append({"length": one.length, "ms": one.measured, "rows": _rows(one.rows), "dot": dot})
+    unseen = "It has not seen the diamond, so that one says how far off it is elsewhere."
     return Chart(
         name="scaling",
         title="The fit, and what was measured",
-        mark="point",
+        mark="line",
         x="length",
         y="ms",
-        x_title="slots of a row",
-        y_title="ms a micro-step",
+        x_title="length of a row, slots",
+        y_title="micro-step, ms",
         values=tuple(values),
-        color="what",
+        color="rows",
+        dots="dot",
+        caption="Lines: the fit, for micro-batches of so many rows, made of what the circles say. "
+        + (unseen if any(one.heldout for one in found.shapes) else "No shape was held out."),
     )
+
+
+def _at(found: Fit, rows: int, length: float) -> float:
+    return found.time(Work(1, rows * length, rows * length**2))[0]
+
+
+def _reach(found: Fit, rows: int, longest: float, most: float) -> float:
+    """Return the length at which a curve leaves the picture: ms above ``most``, or the ``longest`` row."""
+    low, high = 0.0, float(longest)
+    if _at(found, rows, high) <= most:
+        return high
+    for _ in range(PLACES):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _at(found, rows, middle) <= most else (low, middle)
+    return low
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count > 1)}"
 
 
 def fixed_tokens(answers: Answers) -> tuple[Table, ...]:

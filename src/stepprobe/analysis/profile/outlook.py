@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from stepprobe.analysis.profile.forecast import Forecast, Step
 from stepprobe.analysis.profile.growth import columns
 from stepprobe.analysis.profile.loss import loss_cost
@@ -85,7 +87,7 @@ def gain_in_words(saved: Estimate) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.2g}"
+    return format(value, ",.1f" if abs(value) >= 1 else ".2g").replace("-", "−")
 
 
 def _name(one: Forecast) -> str:
@@ -143,9 +145,14 @@ def _change(one: Forecast, now: Step) -> str:
     saved, wall = one.saved, now.wall.value
     if saved.bound:
         return f"up to {signed(-(saved.high or 0.0) / wall, '.0%')}"
-    if saved.low is not None and saved.high is not None and saved.low < 0 < saved.high:
+    if _is_open(saved):
         return "undecided"
     return signed(-saved.value / wall, ".1%")
+
+
+def _is_open(saved: Estimate) -> bool:
+    """Return whether it may as well cost."""
+    return saved.low is not None and saved.high is not None and saved.low < 0 < saved.high
 
 
 def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
@@ -177,15 +184,18 @@ def charts(ahead: Outlook | None) -> Iterator[Chart]:
     if ahead is None or not ahead.made:
         return
     now, made = ahead.now, ahead.made
-    values: list[dict[str, Cell]] = [{"change": "now", "ms": now.step.wall.value, "what": "step"}]
+    wall = now.step.wall.value
+    values: list[dict[str, Cell]] = [
+        {"change": "as it is now", "ms": wall, "what": "the step", "says": f"{_ms(wall)} ms"}
+    ]
     for one in made:
         step = one.step(now.step)
         least = step.value if not step.bound else (step.low or 0.0)
-        name = one.remedy.replace("_", " ")
-        values.append({"change": name, "ms": least, "what": "step"})
-        rest = now.step.wall.value - least
+        values.append({"change": _name(one), "ms": least, "what": "the step", "says": _says(one)})
+        rest = wall - least
         if rest > 0:
-            values.append({"change": name, "ms": rest, "what": "at most saved" if step.bound else "saved"})
+            what = "may be saved" if step.bound or _is_open(one.saved) else "saved"
+            values.append({"change": _name(one), "ms": rest, "what": what, "says": ""})
     yield Chart(
         name="forecast",
         title="The step after each change",
@@ -196,5 +206,19 @@ def charts(ahead: Outlook | None) -> Iterator[Chart]:
         y_title="ms for the rows of one step",
         values=tuple(values),
         color="what",
-        caption="By the fit and the ledger; intervals stand in the table.",
+        label="says",
+        caption="By the fit and the ledger. In brackets: 95 % interval of what is saved.",
     )
+
+
+def _says(one: Forecast) -> str:
+    """Return what a change saves, for its bar: ``saves 13.0 ms (4.5 to 21.5)``."""
+    saved = one.saved
+    if saved.bound:
+        return f"saves {gain_in_words(saved)}"
+    if _is_open(saved):
+        return f"undecided: {gain_in_words(saved)}"
+    if saved.value < 0:
+        low, high = (None if end is None else -end for end in (saved.high, saved.low))
+        return f"costs {gain_in_words(msgspec.structs.replace(saved, value=-saved.value, low=low, high=high))}"
+    return f"saves {gain_in_words(saved)}"

@@ -103,10 +103,11 @@ class TakeOver:
         """
         if not before.weights_hold():
             return self.give_up("the step changes parameters in place; run again and again it would not be the same")
-        if not self._is_number(float(loss)):
+        with self.aside():  # reading it is no wait of the script's own
+            captured = float(loss)
+        if not self._is_number(captured):
             return None
         with self.aside():
-            captured = float(loss)
             now = Snapshot(torch, before.owners)
             before.rewind()
             now.gradients.drop()
