@@ -143,6 +143,13 @@ def test_the_steps_of_the_experiments_are_set_aside(profiled, kind):
     assert [step.index for step in steps if step.aside == "experiments"] == [traced[-1] + 1, traced[-1] + 2]
 
 
+@pytest.mark.parametrize("kind", ["plain", "trainer"])
+def test_no_wait_of_the_harness_is_booked_on_the_script(profiled, kind):
+    sites = process(profiled(kind, options=("--keep-training",)).folder).sites
+    assert sites is not None
+    assert not [site for site in map(str, sites.syncs) if "stepprobe" in site]
+
+
 def test_without_a_trace_the_experiments_follow_the_steps_at_once(profiled):
     observed = profiled("plain", options=("--keep-training", "--no-trace"))
     assert {step.index: step.aside for step in process(observed.folder).steps if step.aside} == {
