@@ -114,6 +114,13 @@ def test_real_tokens_of_a_model_without_a_config_count_the_square_of_each_row():
     assert "every query with every key of its row" in figures["mfu.real"].method
 
 
+def test_one_counted_length_tells_nothing_of_rows_of_other_lengths():
+    figures, _, notes = of_rows([[100, 30]], records=[counted()], config={})
+    assert "mfu.real" not in figures
+    assert "mfu.square" in figures
+    assert "mfu.real is not told: the FLOPs of rows of other lengths" in notes
+
+
 @pytest.mark.parametrize(
     ("batches", "at", "why"),
     [

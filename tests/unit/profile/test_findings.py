@@ -160,6 +160,16 @@ def test_a_headline_promises_nothing_where_nothing_does():
     assert found.headline.endswith("nothing promises a gain; workers may bring up to 20.0 ms")
 
 
+def test_a_ceiling_from_next_to_nothing_promises_nothing():
+    """Below the window: from the two tokens of each row alone (next to nothing here) to the whole square."""
+    found = report([[513] * 4] * 40, (1.0, 0.0001, 5e-5), micro_steps=2, more=windowed)
+    saved = found.figures["saved.fast_path"]
+    assert saved.bound
+    assert 0 < saved.low < 0.05 * saved.high
+    step, said = found.headline.split(" · ")
+    assert said == f"most to gain: batch size, 1.0 ms (1.0 to 1.0); fast path may bring up to {saved.high:,.1f} ms"
+
+
 def test_the_table_says_what_is_saved():
     found = report(batches_of(2), max_steps=36_000)
     table = next(one for one in found.tables if one.name == "forecast")

@@ -83,6 +83,8 @@ def efficiency(records: Sequence[ExperimentRecord], job: Job | None, settings: M
     rows, why = rows_of(read.harness, process)
     notes += [why] if why else []
     counted = _per_step(read.model, shapes, rows)
+    if rows is not None and counted["mfu.real"] is None:
+        notes.append("mfu.real is not told: the FLOPs of rows of other lengths than those counted are not known")
     told, table = _utilisation(read, process, counted, ceilings["matmul"], notes)
     figures |= told
     tables += [table, *_layer_tables(read, shapes)]

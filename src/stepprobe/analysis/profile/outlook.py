@@ -18,6 +18,10 @@ from stepprobe.model.report import Cell, Chart, Table
 MS_PER_HOUR = 3_600_000
 WORTH_SHARE = 0.02
 """Part of the step below which a ceiling is not worth a word in the headline."""
+NEXT_TO_NOTHING = 0.05
+"""Low end over high end of a ceiling up to which it is said as "up to"."""
+NARROW = 0.01
+"""Width of an interval over its value below which more digits would be shown than anybody reads."""
 OFF = 0.2
 """Relative difference between the fit and the ledger, about the same work, from which a note says so."""
 
@@ -68,22 +72,28 @@ def headline(ahead: Outlook) -> str:
     """Return the step's time and the change with the most to gain: ``step 54.2 ms · most to gain: bucketing, …``."""
     wall = ahead.now.step.wall.value
     step = f"step {_ms(wall)} ms{'' if ahead.now.view else ' by the fit, without optimizer and data'}"
-    sure = [one for one in ahead.made if one.saved.value > 0 and (one.saved.low is None or one.saved.low > 0)]
-    if sure:
-        best = max(sure, key=lambda one: one.saved.value)
-        return f"{step} · most to gain: {_name(best)}, {gain_in_words(best.saved)}"
-    ceilings = [one for one in ahead.made if one.saved.bound and (one.saved.high or 0.0) >= WORTH_SHARE * wall]
-    if not ceilings:
-        return f"{step} · nothing promises a gain"
-    most = max(ceilings, key=lambda one: one.saved.high or 0.0)
-    return f"{step} · nothing promises a gain; {_name(most)} may bring {gain_in_words(most.saved)}"
+    sure = [one for one in ahead.made if one.saved.value > 0 and not _may_be_nothing(one.saved)]
+    best = max(sure, key=lambda one: one.saved.value, default=None)
+    said = f"most to gain: {_name(best)}, {gain_in_words(best.saved)}" if best else "nothing promises a gain"
+    least = max(WORTH_SHARE * wall, (best.saved.high or best.saved.value) if best else 0.0)
+    open_ = [one for one in ahead.made if one.saved.bound and _may_be_nothing(one.saved)]
+    most = max(open_, key=lambda one: one.saved.high or 0.0, default=None)
+    if most is None or (most.saved.high or 0.0) <= least:
+        return f"{step} · {said}"
+    return f"{step} · {said}; {_name(most)} may bring {gain_in_words(most.saved)}"
 
 
 def gain_in_words(saved: Estimate) -> str:
     """Return ``13.0 ms (4.5 to 21.5)``; ``up to 16.0 ms`` or ``4.5 to 16.0 ms`` where only the ends are known."""
     if saved.bound and saved.low is not None and saved.high is not None:
-        return f"{_range(saved)} ms" if saved.low > 0 else f"up to {_ms(saved.high)} ms"
+        return f"up to {_ms(saved.high)} ms" if _may_be_nothing(saved) else f"{_range(saved)} ms"
     return f"{_ms(saved.value)} ms" + (f" ({_range(saved)})" if _range(saved) else "")
+
+
+def _may_be_nothing(saved: Estimate) -> bool:
+    """Return whether the low end is no saving; a ceiling's has to be a fair part of it to be one."""
+    least = NEXT_TO_NOTHING * (saved.high or 0.0) if saved.bound else 0.0
+    return saved.low is not None and saved.low <= least
 
 
 def _ms(value: float) -> str:
@@ -137,6 +147,8 @@ def _actions(made: Sequence[Forecast]) -> Table:
 
 def _range(saved: Estimate) -> str:
     """Return ``72.1 to 75.3``; only what is lost has a sign."""
+    if saved.low is not None and saved.high is not None and saved.high - saved.low < NARROW * abs(saved.value):
+        return f"{_ms(saved.low)} to {_ms(saved.high)}"
     return ends(saved.low, saved.high).replace("+", "")
 
 
