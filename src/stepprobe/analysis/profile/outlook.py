@@ -97,7 +97,7 @@ def _may_be_nothing(saved: Estimate) -> bool:
 
 
 def _ms(value: float) -> str:
-    return format(value, ",.1f" if abs(value) >= 1 else ".2g").replace("-", "−")
+    return format(value, ",.1f" if abs(value) >= 0.95 else ".2g").replace("-", "−")
 
 
 def _name(one: Forecast) -> str:
