@@ -129,6 +129,20 @@ def test_a_mask_without_a_forecast_stays_as_it_is():
     assert with_masks(lost(""))[0] == lost("")
 
 
+def test_a_change_that_surely_costs_is_no_remedy():
+    """Short rows packed into long ones, without a kernel for it: attention over whole packs costs more than before."""
+    batches = ([[64] * 4] * 2 + [[512] * 4]) * 30
+    heavy = (0.1, 0.0001, 5e-4)
+    held = evidence(FakeExperiments(heavy, batches=batches).scaling().end(), observed(batches, heavy, {}))
+    answers = read_answers(held)[0]
+    seen = Seen(answers=answers, fit=growth.fitted(answers), job=read_job(held), settings={})
+    ahead = look_ahead(seen)
+    assert next(one for one in ahead.made if one.remedy == "packing").saved.high < 0
+    found = {one.kind: one for one in findings(seen, ahead, Beside(slow=(lost("padding.pack"),)))}
+    assert found["mask.lost"].remedies == ()
+    assert found["mask.lost"].cost == lost("").cost
+
+
 def test_the_fast_path_says_what_is_cut_and_lost():
     """Rows of 600 tokens, cut to 511: 89 of 600 go."""
     table = next(one for one in report([[600] * 4] * 40, more=windowed).tables if one.name == "changes")

@@ -76,10 +76,8 @@ def _with_forecasts(finding: Finding, now: Situation, made: Mapping[str, Forecas
         made: The forecasts by remedy.
         alone: No other finding is of its kind; else a forecast, which is about all of them, is not this one's.
     """
-    own = _remedies(finding.kind, made)
-    if not own and alone:
-        own = _better(finding, made)
-    if not own:
+    own = _remedies(finding.kind, made) or (_better(finding, made) if alone else None)
+    if own is None:
         return finding
     changed = msgspec.structs.replace(finding, remedies=own)
     cost = _cost(changed, now)
@@ -88,14 +86,17 @@ def _with_forecasts(finding: Finding, now: Situation, made: Mapping[str, Forecas
     return msgspec.structs.replace(changed, cost=cost, share=cost.value / now.step.wall.value)
 
 
-def _better(finding: Finding, made: Mapping[str, Forecast]) -> tuple[Remedy, ...]:
-    """Return its remedies, those that were forecast as they were, the best first; none where nothing was."""
+def _better(finding: Finding, made: Mapping[str, Forecast]) -> tuple[Remedy, ...] | None:
+    """Return its remedies, those that were forecast as they were, the best first; None where nothing was forecast.
+
+    A change that surely costs is none.
+    """
     forecast = {one.name: made[BETTER[one.name]] for one in finding.remedies if BETTER.get(one.name) in made}
     if not forecast:
-        return ()
+        return None
     kept = [_as_remedy(forecast[one.name]) if one.name in forecast else one for one in finding.remedies]
     kept = [one for one in kept if one.predicted is None or one.predicted.high is None or one.predicted.high > 0]
-    return tuple(sorted(kept, key=lambda one: -_saves(one)))
+    return tuple(sorted(kept, key=lambda one: (one.predicted is None or one.predicted.unit != "ms", -_saves(one))))
 
 
 def _remedies(kind: str, made: Mapping[str, Forecast]) -> tuple[Remedy, ...]:
@@ -113,10 +114,11 @@ def _cost(finding: Finding, now: Situation) -> Estimate | None:
         found = less_padding(now, lambda one: batches.flattened(one, apart=True))
         why = f"forward and backward × {found.value:.3f} without padding, by the fit"
         return saving(now.step.shrunk(found), now.n, why)
-    best = finding.remedies[0]
-    open_cost = finding.cost.bound or finding.kind == "loss.unlabelled"  # the loss was measured alone, not by module
-    sure = best.name.startswith("forecast.") and best.predicted is not None and not best.predicted.bound
-    return best.predicted if open_cost and sure else None
+    best = finding.remedies[0].predicted if finding.remedies else None
+    if best is None or best.bound or best.value <= 0 or not finding.remedies[0].name.startswith("forecast."):
+        return None
+    # the loss was measured alone, so its cost is known better than by module
+    return best if finding.cost.bound or finding.kind == "loss.unlabelled" else None
 
 
 def _own(now: Situation, made: Mapping[str, Forecast]) -> Iterator[Finding]:

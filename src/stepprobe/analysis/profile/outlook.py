@@ -76,8 +76,8 @@ def headline(ahead: Outlook) -> str:
     best = max(sure, key=lambda one: one.saved.value, default=None)
     said = f"most to gain: {_name(best)}, {gain_in_words(best.saved)}" if best else "nothing promises a gain"
     least = max(WORTH_SHARE * wall, (best.saved.high or best.saved.value) if best else 0.0)
-    open_ = [one for one in ahead.made if one.saved.bound and _may_be_nothing(one.saved)]
-    most = max(open_, key=lambda one: one.saved.high or 0.0, default=None)
+    ceilings = [one for one in ahead.made if one.saved.bound and _may_be_nothing(one.saved)]
+    most = max(ceilings, key=lambda one: one.saved.high or 0.0, default=None)
     if most is None or (most.saved.high or 0.0) <= least:
         return f"{step} · {said}"
     return f"{step} · {said}; {_name(most)} may bring {gain_in_words(most.saved)}"
