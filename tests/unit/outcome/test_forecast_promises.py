@@ -14,14 +14,27 @@ ROWS = [[64, 128, 256, 512], [32, 100, 300, 480]] * 8
 
 def profile(*, seed=1, accounts=None, **facts):
     experiments = FakeExperiments(batches=ROWS, labelled_share=1.0, micro_steps=1).quiet().scaling().structure().end()
-    counts = {"slots": 1984, "real": 936, "labelled": 930}
+    counts = {"slots": 1984, "real": 936, "labelled": 930, **MIXED}
     padded = {"forward.attention": 24, "backward.mlp": 56, **(accounts or {})}
     shapes = {"shapes": [("4×512 masked", 40), ("4×480 masked", 40)]}
     return profiled(experiments, run(seed, padded, counts=counts, sites=shapes, **facts))
 
 
+PAIR = [ROWS[0], ROWS[1]]
+"""What the steps hold, one micro-batch in two of them."""
+SQUARES = sum(one * one for rows in PAIR for one in rows) // 2
+MIXED = {
+    "rows": 4,
+    "forwards": 1,
+    "longest_slots": 4 * (512 + 480) // 2,
+    "row_squares": SQUARES,
+    "mixed_squares": SQUARES - sum(sum(rows) ** 2 // 4 for rows in PAIR) // 2,
+}
+
+
 def grouped(seed=2, accounts=None, **facts):
-    counts = {"slots": 1000, "real": 936, "labelled": 930}
+    alike = {**MIXED, "longest_slots": 1000, "mixed_squares": MIXED["mixed_squares"] // 10}
+    counts = {"slots": 1000, "real": 936, "labelled": 930, **alike}
     shapes = {"shapes": [("4×250 masked", 80)]}
     return evidence(run(seed, {"forward.attention": 12, **(accounts or {})}, counts=counts, sites=shapes, **facts))
 
