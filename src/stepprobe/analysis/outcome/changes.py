@@ -114,6 +114,11 @@ def same_change(name: str) -> str:
     return ALIAS.get(name, name)
 
 
+def proposed_twice(change: str) -> bool:
+    """Return whether findings of several kinds propose a change, each under its own name."""
+    return change in ALIAS.values()
+
+
 def touched(finding: Finding, remedy: Remedy) -> frozenset[str]:
     """Return the accounts in which a remedy may save."""
     return frozenset((*finding.accounts, *TOUCHES.get(same_change(remedy.name), ())))

@@ -9,7 +9,14 @@ import msgspec
 from stepprobe.analysis.findings.view import as_ms
 from stepprobe.analysis.ledger.contention import undisturbed
 from stepprobe.analysis.ledger.job import Job
-from stepprobe.analysis.outcome.changes import by_time_alone, same_change, seen, touched, unexplained
+from stepprobe.analysis.outcome.changes import (
+    by_time_alone,
+    proposed_twice,
+    same_change,
+    seen,
+    touched,
+    unexplained,
+)
 from stepprobe.analysis.outcome.gains import Gains
 from stepprobe.analysis.outcome.promised import promised
 from stepprobe.analysis.outcome.promises import Promise, sets_of, together
@@ -122,7 +129,7 @@ def _promises(findings: Sequence[Finding], gains: Gains) -> Iterator[Promise]:
         for remedy in finding.remedies:
             why, change = seen(gains, finding, remedy), same_change(remedy.name)
             said = why.why if isinstance(why, Undecided) else why
-            if remedy.predicted is None or (said and (said in shown or (change != remedy.name and change in changes))):
+            if remedy.predicted is None or (said and (said in shown or change in changes)):
                 continue
             promise = Promise(number=number, finding=finding, remedy=remedy, seen="")
             if isinstance(why, Undecided):
@@ -131,7 +138,7 @@ def _promises(findings: Sequence[Finding], gains: Gains) -> Iterator[Promise]:
                 promise = msgspec.structs.replace(promise, seen=why)
             yield promise
             shown.add(said)
-            own |= {change} if said else set()
+            own |= {change} if said and proposed_twice(change) else set()
         changes |= own
 
 

@@ -126,8 +126,9 @@ def line_gone(gains: Gains, finding: Finding, _: Remedy) -> str:
     if not taken[0] and hits[1] and hits[0] / hits[1] * taken[1] >= MISSED:
         return f"{finding.where} in none of the samples"
     there = sum(gains.second.sampled(("unattributed",)).values())
-    left = gains.second.account("unattributed").value * taken[0] / max(1, there)
-    if left > finding.cost.value * (1 - LESS) or not gains.less("unattributed", least=0.0):
+    left = gains.second.account("unattributed").value * (taken[0] / there if there else 1.0)
+    least = HALF * (finding.cost.value - left) / max(gains.before("unattributed"), 1e-9)
+    if left > finding.cost.value * (1 - LESS) or not gains.less("unattributed", least=least):
         return ""
     return f"{finding.where} {finding.cost.value:.3g} → {left:.3g} ms"
 
