@@ -46,6 +46,12 @@ def test_how_alike_the_rows_of_a_batch_are(batches, observer):
     assert observer.counters["mixed_squares"] == 26
 
 
+def test_tokens_without_rows_are_no_rows(batches, observer):
+    batches.forward((), {"input_ids": torch.ones(40, dtype=torch.int64)})
+    assert observer.counters["slots"] == 40
+    assert "rows" not in observer.counters
+
+
 def test_a_loss_is_counted_with_the_targets_that_it_gets(batches, observer):
     targets = torch.tensor([3, -100, 5])
     batches.loss(targets, -100)

@@ -96,7 +96,8 @@ class Batches:
         mask = kwargs.get("attention_mask")
         loaded = self._loader_s(ids)
         self._observer.count("slots", ids.numel())
-        self._observer.count("rows", ids.shape[0])
+        if ids.dim() > 1:  # else all tokens lie in one row, whose examples only the model knows
+            self._observer.count("rows", ids.shape[0])
         self._count_real(ids, mask, loaded.mask() if loaded else None)
         self._count_labelled(kwargs.get("labels"), loaded.labels() if loaded else None)
         shape = "×".join(map(str, ids.shape)) + ("" if mask is None else " masked")
