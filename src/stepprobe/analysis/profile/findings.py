@@ -18,7 +18,7 @@ from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
 BELONGS = {
-    "padding.waste": ("bucketing", "packing", "padding_free"),
+    "padding.waste": ("longest", "bucketing", "packing", "padding_free"),
     "loss.unlabelled": ("labelled_rows",),
     "loss.share": ("labelled_rows", "chunked_loss"),
     "step.fixed": ("batch_size", "packing"),
@@ -26,7 +26,7 @@ BELONGS = {
 """Kind of finding -> the forecasts that are all its remedies, where there is one."""
 BETTER = {
     "padding.group": "bucketing",
-    "padding.longest": "bucketing",
+    "padding.longest": "longest",
     "padding.pack": "packing",
     "loss.labelled_rows": "labelled_rows",
     "loader.workers": "workers",
@@ -111,7 +111,7 @@ def _as_remedy(one: Forecast) -> Remedy:
 def _cost(finding: Finding, now: Situation) -> Estimate | None:
     """Return the cost of a finding where the experiments know it better than the ledger; else None."""
     if finding.kind == "padding.waste" and now.batches is not None:
-        found = less_padding(now, lambda one: batches.flattened(one, apart=True))
+        found = less_padding(now, lambda one: batches.flattened(one, apart=True), now.batches)
         why = f"forward and backward × {found.value:.3f} without padding, by the fit"
         return saving(now.step.shrunk(found), now.n, why)
     best = finding.remedies[0].predicted if finding.remedies else None
