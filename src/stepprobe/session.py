@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from stepprobe import probes, store
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
 from stepprobe.launch import command, masks, script, stages
 from stepprobe.model.calibration import CALIBRATION, Pair
@@ -309,15 +310,7 @@ def _has_any(evidence: Evidence, derived: Report) -> bool:
 
 
 def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=reason,
-        figures={},
-        environment=dict(evidence.environment),
-        run=_path(folder),
-    )
+    return msgspec.structs.replace(unmeasured(evidence, reason), run=_path(folder))
 
 
 def _tell(error: Exception) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.controls import recover
 from stepprobe.analysis.lengths import chunks, loss_report, padding_report
-from stepprobe.analysis.lengths.calibration import Counts, counts
+from stepprobe.analysis.lengths.calibration import counts
 from stepprobe.analysis.lengths.cost import model_sizes
 from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
 from stepprobe.analysis.lengths.options import Options, cut, read_options
@@ -33,7 +33,7 @@ def padding_answer(evidence: Evidence) -> Report:
     options = read_options(evidence.options)
     seen = cut(found, options) if found else None
     if lengths is None or found is None or seen is None:
-        return _nothing(evidence, lengths.about if lengths else None, controls)
+        return padding_report.nothing(evidence, lengths.about if lengths else None, controls)
     figures = padding_report.padding_figures(lengths.about, found, seen, options)
     loss, tables, said = _loss(evidence, lengths, seen.known.padded[-1] * options.batch_size, options)
     controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
@@ -122,27 +122,3 @@ def _headline(figures: Mapping[str, Estimate], options: Options) -> str:
 
 def _broken(names: list[str]) -> str:
     return f"not measured: a control was not recovered ({', '.join(names)}); please report this"
-
-
-def _nothing(evidence: Evidence, about: About | None, controls: tuple[Control, ...]) -> Report:
-    ended = "" if evidence.status == "finished" else f" ({evidence.status})"
-    empty = counts_note(about)
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=f"not measured: {padding_report.nothing(about)}{ended}; name a dataset whose rows hold tokens",
-        figures={},
-        controls=controls,
-        notes=empty,
-        environment=dict(evidence.environment),
-    )
-
-
-def counts_note(about: About | None) -> tuple[str, ...]:
-    """Return the notes of a dataset without tokens."""
-    if about is None:
-        return ()
-    import numpy as np
-
-    return tuple(padding_report.notes(about, None, Counts(np.zeros((0, 3), np.int64))))

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 from stepprobe.analysis.lengths import batching
 from stepprobe.analysis.lengths.calibration import Counts, estimate, half_width
 from stepprobe.analysis.lengths.options import Cut, Options, shortened
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.model.estimate import Estimate, exact
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.finding import Control
 from stepprobe.model.lengths import About
-from stepprobe.model.report import Cell, Chart, Column, Table
+from stepprobe.model.report import Cell, Chart, Column, Report, Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,8 +235,12 @@ def notes(about: About, seen: Cut | None, known: Counts) -> Iterator[str]:
         yield f"The loss mask ({about.loss_mask}) marks no token in {about.unmasked_rows:,} rows: they teach nothing."
 
 
-def nothing(about: About | None) -> str:
-    """Say why there is nothing to report."""
-    if about is None:
-        return "the dataset was not read"
-    return "no row holds a token"
+def nothing(evidence: Evidence, about: About | None, controls: tuple[Control, ...]) -> Report:
+    """Return the report of a dataset without a token."""
+    import numpy as np
+
+    why = "the dataset was not read" if about is None else "no row holds a token"
+    ended = "" if evidence.status == "finished" else f" ({evidence.status})"
+    said = tuple(notes(about, None, Counts(np.zeros((0, 3), np.int64)))) if about else ()
+    headline = f"not measured: {why}{ended}; name a dataset whose rows hold tokens"
+    return unmeasured(evidence, headline, controls=controls, notes=said)
