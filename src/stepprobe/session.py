@@ -5,6 +5,7 @@ import math
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from stepprobe.model.estimate import exact
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report
+
+if TYPE_CHECKING:
+    from stepprobe.analysis.ledger.recorded import Recorded
 
 _LOCAL = "run"  # where the folder lies is the one field of a report that does not come from evidence
 _PATIENCE_S = 6  # a data worker whose parent was killed looks for it every 5 s, then ends
@@ -181,6 +185,17 @@ def fit(folder: Path) -> bytes:
     from stepprobe.analysis.profile.growth import fit_of
 
     return fit_of(store.load(folder))
+
+
+def recorded(folder: Path) -> "Recorded":
+    """Return what a run folder says about the batches of its job.
+
+    Raises:
+        EvidenceError: The folder or a file in it is missing or damaged.
+    """
+    from stepprobe.analysis.ledger.recorded import recorded as read
+
+    return read(store.load(folder))
 
 
 def verify(folder: Path) -> Report:

@@ -28,6 +28,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     length: int = LENGTH
     size: int = 2
     padding: str = "none"
+    made: bool = False
+    """Make a batch of this shape also where ``model`` is a run that kept its own."""
     card: str = ""
     command: str = "mask"
     passes_cache_off: bool = True
@@ -74,10 +76,11 @@ class Model:
 
     def _observed(self, version: str) -> Evidence:
         asked = self.question
-        if (Path(asked.model) / "manifest.json").is_file():
+        run = (Path(asked.model) / "manifest.json").is_file()
+        if run and not asked.made:
             return self._of_run()
         with models.quiet():
-            read = read_config(asked.model, "remote-code" in asked.options)
+            read = _config_of_run(asked.model) if run else read_config(asked.model, "remote-code" in asked.options)
             length, clamped = clamp(read.text, asked.length)
             batch = batches.make(asked.padding, asked.size, length)
             given = {"use_cache": False} if asked.passes_cache_off else {}
@@ -95,6 +98,12 @@ class Model:
             capture, device = of_folder(Path(self.question.model))
         evidence = as_evidence(capture, self.question.model, self.question.card, self.question.command)
         return msgspec.structs.replace(evidence, options={"device": device, **evidence.options})
+
+
+def _config_of_run(folder: str) -> Config:
+    from stepprobe.instruments.attention.in_run import config_of, kept_calls
+
+    return config_of(kept_calls(Path(folder))[0].model)
 
 
 class Observed:
@@ -119,6 +128,7 @@ class Observed:
         if way.checkpointing:
             self._model.gradient_checkpointing_enable()
         self._attention = _chosen(self._model)
+        self._position_kind = models.position_kind(self._model)
         mixers, _ = leave_out(self._model)
         self._slow = models.slow_parts(self._model, mixers)
         self._twins: dict[object, tuple[Influence, ...]] = {}
@@ -145,6 +155,9 @@ class Observed:
             layers=declared_layers(self._read.text),
             twin=self._twin(batch, inputs),
             slow=self._slow,
+            positions=models.positions(self._read.text),
+            position_kind=self._position_kind,
+            vocabulary=models.whole(self._read.text, "vocab_size"),
             notes=(*notes, *seen.pop("notes", ())),
             **seen,
         )
@@ -202,8 +215,8 @@ def as_evidence(capture: Capture, subject: str, card: str, command: str = "mask"
 
 def clamp(text: Any, length: int) -> tuple[int, tuple[str, ...]]:
     """Return the length that the model's positions allow, and a note when that is less."""
-    most = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    if not isinstance(most, int) or most <= 0 or length <= most:
+    most = models.positions(text)
+    if not most or length <= most:
         return length, ()
     return most, (f"Length {length:,} is more than the model's {most:,} positions; {most:,} was taken.",)
 

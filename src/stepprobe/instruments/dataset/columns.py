@@ -93,6 +93,8 @@ class Ids:
     length: int
     labelled: int
     padded: bool
+    largest: int
+    """Largest id, padding included; -1 in an empty row."""
 
 
 def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
@@ -111,7 +113,11 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
     else:
         real = length - _pad_run(ids, pad)
     labelled = sum(1 for one in labels if one != -100) if isinstance(labels, list) else real
-    return Ids(real, min(labelled, real), real < length)
+    try:
+        largest = max(ids, default=-1)
+    except TypeError:
+        raise BadValue(f"{column} holds something else among its token ids") from None
+    return Ids(real, min(labelled, real), real < length, largest)
 
 
 def _pad_run(ids: list[int], pad: int | None) -> int:
