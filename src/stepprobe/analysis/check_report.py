@@ -14,7 +14,7 @@ from stepprobe.analysis.lengths.padding_answer import padding_answer
 from stepprobe.analysis.limits.decoder import Decoder
 from stepprobe.errors import EvidenceError
 from stepprobe.model.attention import CAPTURE, read_capture
-from stepprobe.model.estimate import Estimate, exact
+from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Finding, Remedy
 from stepprobe.model.lengths import ABOUT, ARRAYS, decode
@@ -26,6 +26,7 @@ GIB = 1 << 30
 LARGE_LOSS = GIB
 """Bytes of the loss from which on chunks are a finding."""
 _SETTINGS = ("batch_size", "length", "padding", "max_length")
+_BY_ROWS = "from the lengths of the rows"
 _ORDER: tuple[Verdict, ...] = ("not measured", "fail", "warn", "ok")
 
 
@@ -55,26 +56,31 @@ def check_report(evidence: Evidence) -> Report:
         controls=(*mask.controls, *(data.controls if data else ())),
         tables=(*mask.tables, *(data.tables if data else ()), *tables),
         charts=(*mask.charts, *(data.charts if data else ())),
-        notes=(*_asked(evidence.options, figures, counted), *mask.notes, *(data.notes if data else _without_data(loss))),
+        notes=(
+            *_asked(evidence.options, figures, counted),
+            *mask.notes,
+            *(data.notes if data else _without_data(loss)),
+        ),
     )
 
 
 def _asked(options: Mapping[str, str], figures: Mapping[str, Estimate], counted: bool) -> Iterator[str]:
     """Say what was asked about, and where each setting comes from."""
     size, length, padding, cut = (options.get(f"{name}_from") for name in _SETTINGS)
-    said = [f"batch size {int(options['batch_size']):,} ({size})"] if size else []
-    if counted and options.get("max_length"):
-        said.append(f"rows cut to {int(options['max_length']):,} tokens ({cut})")
-    elif counted:
-        said.append("rows as long as they are (no length to cut them at is known; set it: --max-length)")
-    elif length:
-        said.append(f"rows of {int(options['length']):,} tokens ({length})")
-    if said:
-        how = padding or ("from the lengths of the rows" if counted else "the default, set it: --padding")
-        masked, longest = int(options["length"]), figures["lengths.max"].value if "lengths.max" in figures else 0
-        if masked < min(longest, int(options.get("max_length") or longest)):
-            yield f"The masks were asked at {masked:,} tokens, not at the longest row; --length asks at another."
-        yield "Asked with " + ", ".join([*said, f"padding {options['padding']} ({how})"]) + "."
+    if not size:
+        return
+    rows = int(options["length"])
+    if not counted:
+        said, usual = f"rows of {rows:,} tokens ({length})", "the default, set it: --padding"
+    elif options.get("max_length"):
+        said, usual = f"rows cut to {int(options['max_length']):,} tokens ({cut})", _BY_ROWS
+    else:
+        said, usual = "rows as long as they are (nothing says where they are cut, set it: --max-length)", _BY_ROWS
+    padded = f"padding {options['padding']} ({padding or usual})"
+    yield f"Asked with batch size {int(options['batch_size']):,} ({size}), {said}, {padded}."
+    longest = figures["lengths.max"].value if "lengths.max" in figures else 0
+    if rows < min(longest, int(options["max_length"] or longest)):
+        yield f"The masks were asked at {rows:,} tokens, not at the longest row; --length asks at another."
 
 
 def _sizes(files: Mapping[str, bytes]) -> tuple[Decoder | None, int]:
@@ -176,8 +182,10 @@ def _headline(figures: Mapping[str, Estimate], data: Report | None) -> Iterator[
         yield data.headline
         return
     yield f"{figures['padding.waste_share'].value:.1%} padding"
-    if rows := (figures.get("positions.rows_beyond") or exact(0, "count", 0)).value:
-        yield f"{rows:,.0f} {'row' if rows == 1 else 'rows'} beyond the model's {figures['positions.model'].value:,.0f} positions"
+    beyond = figures.get("positions.rows_beyond")
+    if beyond is not None and beyond.value:
+        rows = "1 row is" if beyond.value == 1 else f"{beyond.value:,.0f} rows are"
+        yield f"{rows} longer than the model's {figures['positions.model'].value:,.0f} positions"
     if figures["padding.truncated_share"].value:
         yield f"{figures['padding.truncated_share'].value:.2%} of the tokens cut off"
 

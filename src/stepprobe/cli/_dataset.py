@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stepprobe.model.evidence import Evidence
     from stepprobe.session import Result
 
+BATCH_SIZE = 8
 _HIDDEN = argparse.SUPPRESS
 _MORE = (
     "column loss-mask template skip-broken model fit world-size accumulation pad-to-multiple-of pack-to workers sample"
@@ -39,7 +40,7 @@ def add_dataset(parser: argparse.ArgumentParser, *, more: str = "") -> None:
     parser.add_argument("data", nargs="*", metavar="DATA", help="files or folders; - reads standard input")
     parser.add_argument("--tokenizer", metavar="T", help="folder, tokenizer.json, or model in the local cache")
     parser.add_argument("--max-length", type=positive, metavar="N", help="tokens after which a row is cut")
-    parser.add_argument("--batch-size", type=positive, default=8, metavar="N", help="rows a device takes (default: 8)")
+    parser.add_argument("--batch-size", type=positive, metavar="N", help=f"rows a device takes (default: {BATCH_SIZE})")
     parser.add_argument("--source", metavar="COL", help="column that names the source of a row")
     parser.add_argument("--full", action="store_true", help="tokenise every row, not a sample")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
@@ -113,7 +114,8 @@ def planned(arguments: argparse.Namespace, probe: str, options: Mapping[str, str
     from stepprobe.model.evidence import Evidence
 
     batching = {
-        "batch_size": arguments.batch_size,
+        "batch_size": arguments.batch_size or BATCH_SIZE,
+        "batch_size_from": "--batch-size" if arguments.batch_size else "the default",
         "max_length": arguments.max_length or "",
         "ranks": arguments.world_size,
         "accumulation": arguments.accumulation,

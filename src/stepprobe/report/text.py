@@ -55,6 +55,11 @@ def pinched(text: str, width: int) -> str:
     return _middle_out(text, width)
 
 
+def is_place(text: str) -> bool:
+    """Tell whether a text is a place, ``folder/file.py:88 function``."""
+    return _PLACE.fullmatch(text) is not None
+
+
 def _place(folder: str, file: str, line: str, function: str, width: int) -> str:
     spare = width - len(file + line + function)
     if spare > 0:

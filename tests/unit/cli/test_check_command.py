@@ -92,9 +92,7 @@ def test_a_wrong_mask_ends_with_one_whatever_the_data_is_like(say, model, data):
 
 def test_the_bytes_of_the_loss_of_the_largest_batch(say, model, data):
     large = model(vocab_size=VOCABULARY, max_position_embeddings=1024)
-    told = json.loads(
-        say("check", large, "--data", data([600] * 4), "--batch-size", 4, "--json")[1]
-    )
+    told = json.loads(say("check", large, "--data", data([600] * 4), "--batch-size", 4, "--json")[1])
     assert value(told, "ce.rows") == 4 * 600
     assert kinds(told) == {"loss.bytes"}
     assert value(told, "ce.bytes_peak") >= 4 * 600 * VOCABULARY * 2

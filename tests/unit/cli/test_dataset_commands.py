@@ -187,3 +187,32 @@ def test_the_config_of_a_run_folder_is_that_of_its_model(tmp_path):
     call = CallLine(model=0, training=True, arguments={}, attended=None)
     (tmp_path / "batches-rank0-pid1.jsonl").write_bytes(encode_process([model, call]))
     assert json.loads(config_file(str(tmp_path))) == {"vocab_size": 7}
+
+
+def own_rows(found, name):
+    (table,) = [table for table in found["tables"] if table["name"] == name]
+    return [row for row in table["rows"] if row[-1]], table
+
+
+def test_the_tables_hold_the_users_own_batch_marked(place, capsys):
+    words = ("padding", "a.jsonl", "--batch-size", "6", "--max-length", "3000", "--model", "config.json")
+    found = asked(capsys, *words)
+    figures = {name: held["value"] for name, held in found["figures"].items()}
+    ((limit, lost, cut, waste, worst, loss, mark),), _ = own_rows(found, "limits")
+    assert (limit, worst, mark) == (3000, 6 * 3000, "← yours")
+    assert (lost, waste) == pytest.approx((figures["padding.truncated_share"], figures["padding.waste_share"]))
+    assert cut == pytest.approx(figures["padding.truncated_rows"] / 8000)
+    assert loss == pytest.approx(figures["ce.bytes_peak"])
+    ((size, *rest),), table = own_rows(found, "batch_sizes")
+    assert (size, rest) == (6, [waste, worst, loss, "← yours"])
+    assert "rows cut to 3,000 tokens" in table["title"]
+    assert 6 in [row[0] for row in table["rows"]]
+
+
+def test_a_batch_that_was_not_asked_for_is_marked_as_the_default(place, capsys):
+    found = asked(capsys, "padding", "a.jsonl")
+    ((size, waste, _, mark),), _ = own_rows(found, "batch_sizes")  # nobody knows the loss: no column for it
+    assert (size, mark) == (8, "← default")
+    assert waste == pytest.approx(found["figures"]["padding.waste_share"]["value"])
+    ((limit, *_, mark),), _ = own_rows(found, "limits")
+    assert (limit, mark) == (found["figures"]["lengths.max"]["value"], "← uncut")

@@ -79,10 +79,11 @@ def test_the_ledger_never_cuts_the_line_of_a_place(width):
     assert "… …" not in rows
 
 
-def test_a_table_that_cannot_fit_becomes_a_list_of_records():
+def test_a_table_that_cannot_fit_stands_in_blocks():
     narrow = terminal.render(reports.ranks(), width=40)
-    assert re.search(r"^  wall ms +441\.0$", narrow, re.M)
-    assert narrow.count("node1.…uster.example") == 4
+    assert re.search(r"^  rank  host +wall ms$", narrow, re.M)
+    assert re.search(r"^  rank  sync ms +others  off CPU$", narrow, re.M)
+    assert narrow.count("node1.cluster.example") == 4
     assert "\n\n\n" not in narrow
 
 

@@ -38,7 +38,8 @@ def padding_answer(evidence: Evidence) -> Report:
     loss, tables, said = _loss(evidence, lengths, seen.known.padded[-1] * options.batch_size, options)
     controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
     broken = [one.name for one in controls if not one.ok]
-    limits = padding_report.limit_rows(found, options)
+    limits, sizes = padding_report.limit_rows(found, options), padding_report.size_rows(found, options)
+    slot = loss["ce.bytes_peak"].value / loss["ce.rows"].value if loss else 0.0
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else _verdict(lengths.about),
@@ -48,7 +49,8 @@ def padding_answer(evidence: Evidence) -> Report:
         controls=controls,
         tables=(
             padding_report.source_table(lengths.about, found),
-            padding_report.limit_table(limits, options),
+            padding_report.limit_table(limits, options, slot),
+            padding_report.size_table(sizes, options, slot),
             *tables,
         ),
         charts=padding_report.charts(lengths.about, found, limits),

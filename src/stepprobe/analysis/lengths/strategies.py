@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from stepprobe.analysis.lengths import packs
 from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep
 from stepprobe.analysis.lengths.cost import Cost
@@ -214,7 +216,7 @@ def strategy_table(found: list[Strategy], cost: Cost, ranks: int) -> Table:
             one.waste,
             one.worst,
             one.squares,
-            one.straggler,
+            one.straggler if ranks > 1 else None,
             one.steps,
             one.effective,
             one.lost,
@@ -233,13 +235,23 @@ def strategy_table(found: list[Strategy], cost: Cost, ranks: int) -> Table:
         "without one."
     )
     parted = (head.partition("|") for head in heads)
-    return Table(
-        name="strategies",
-        title="Ways of batching, fastest first",
-        columns=tuple(Column(title=title, unit=unit) for title, _, unit in parted),
-        rows=rows,
-        caption=caption,
+    return without_empty(
+        Table(
+            name="strategies",
+            title="Ways of batching, fastest first",
+            columns=tuple(Column(title=title, unit=unit) for title, _, unit in parted),
+            rows=rows,
+            caption=caption,
+        )
     )
+
+
+def without_empty(table: Table) -> Table:
+    """Return a table without the columns in which no row has a value."""
+    held = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    columns = tuple(table.columns[place] for place in held)
+    rows = tuple(tuple(row[place] for place in held) for row in table.rows)
+    return msgspec.structs.replace(table, columns=columns, rows=rows)
 
 
 def config_table(found: list[Strategy]) -> Table:
@@ -250,6 +262,6 @@ def config_table(found: list[Strategy]) -> Table:
         for trainer, line in zip(TRAINERS, one.config, strict=True)
         if line
     )
-    columns = tuple(Column(title=title) for title in ("strategy", "trainer", "line"))
+    columns = (Column(title="strategy"), Column(title="trainer"), Column(title="line", code=True))
     caption = "A trainer that is not named beside a strategy has no setting for it."
     return Table(name="configuration", title="The line to set", columns=columns, rows=rows, caption=caption)
