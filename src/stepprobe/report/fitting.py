@@ -11,7 +11,7 @@ GAP = 2
 NARROWEST_TEXT = 12
 """A text column is never narrower than this, or than its widest cell."""
 WORD_MOST = 24
-"""Characters of a word up to which a column stays wide enough to hold it whole."""
+"""A text column that cannot be wrapped whole at this many characters may be narrowed to them, and its cells cut."""
 LINES_MOST = 3
 """Lines over which a cell is wrapped; a longer one is cut in its middle."""
 BLOCKS_MOST = 3
@@ -40,8 +40,21 @@ class Drawn:
         widest = max(map(len, self.cells), default=0)
         if not self.textual or self.code:
             return max(title, widest)
-        word = max((len(word) for cell in self.cells for word in cell.split()), default=0)
-        return max(title, min(widest, max(NARROWEST_TEXT, min(word, WORD_MOST))))
+        return max(title, min(widest, max(map(_least, self.cells), default=0)))
+
+
+def _least(cell: str) -> int:
+    """Return the characters from which on a cell can be wrapped, at most ``WORD_MOST``."""
+    if len(cell) <= NARROWEST_TEXT:
+        return len(cell)
+    wide = range(NARROWEST_TEXT, WORD_MOST)
+    return next((room for room in wide if _lines(cell, room)), WORD_MOST)
+
+
+def _lines(text: str, room: int) -> list[str]:
+    """Return a text over a few whole lines; none where it wants more, or holds a longer word."""
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return lines if len(lines) <= LINES_MOST and max(map(len, lines), default=0) <= room else []
 
 
 Block = tuple[tuple[int, int], ...]
@@ -87,9 +100,7 @@ def wrapped(text: str, room: int) -> str:
     """Return a cell over a few lines; a place, and what does not fit, is cut in its middle to ``room`` characters."""
     if len(text) <= room:
         return text
-    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-    fits = len(lines) <= LINES_MOST and max(map(len, lines), default=0) <= room
-    return "\n".join(lines) if fits and not is_place(text) else pinched(text, room)
+    return "\n".join([] if is_place(text) else _lines(text, room)) or pinched(text, room)
 
 
 def heads(columns: Sequence[Drawn], block: Block) -> list[str]:

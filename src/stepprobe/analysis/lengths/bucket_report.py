@@ -135,8 +135,8 @@ def _caption(options: Options) -> str:
     )
     if options.ranks > 1:
         caption += (
-            f" Speed-ups are those of {options.ranks} ranks, each step as slow as its slowest rank, where the batches "
-            "of a step are neighbours; in the last columns batches are shuffled one by one, or a bucket is k batches of "
+            f" Speed-ups are those of {options.ranks} ranks, each step as slow as its slowest rank, the batches of a "
+            "step being neighbours; in the last columns batches are shuffled one by one, or a bucket is k batches of "
             f"one rank only: up to k = {options.ranks} such a bucket cannot gain."
         )
     return caption

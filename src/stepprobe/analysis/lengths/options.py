@@ -58,8 +58,7 @@ def read_options(options: Mapping[str, str]) -> Options:
         whole[name] = int(text)
     return Options(
         batch_size=whole["batch_size"],
-        batch_size_given=bool(options.get("batch_size"))
-        and not options.get("batch_size_from", "").startswith("the default"),
+        batch_size_given=not options.get("batch_size_from", "").startswith("the default"),
         max_length=whole["max_length"] or None,
         ranks=whole["ranks"],
         accumulation=whole["accumulation"],
