@@ -25,7 +25,7 @@ MOST = 1e18
 SETTINGS = (
     *("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers"),
     *("packing", "group_by_length", "train_sampling_strategy", "per_device_train_batch_size"),
-    *("max_length", "padding_free", "pad_to_multiple_of"),
+    "max_length",
 )
 
 

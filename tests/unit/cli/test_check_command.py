@@ -284,3 +284,9 @@ def test_the_mask_of_text_is_asked_at_its_longest_row_and_text_is_cut(say, writt
     assert "2 x 50 tokens, padding right" in caption
     told = json.loads(say("check", written(GPT2), *words, "--length", 40)[1])
     assert value(told, "padding.truncated_rows") == 1
+
+
+def test_a_dataset_without_its_option_is_told_where_it_goes(say, model, data):
+    code, out, err = say("check", model(), data([5]))
+    assert (code, out) == (2, "")
+    assert "lengths.csv is one argument too many; a dataset goes behind --data" in err

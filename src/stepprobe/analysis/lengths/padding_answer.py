@@ -35,7 +35,7 @@ def padding_answer(evidence: Evidence) -> Report:
     if lengths is None or found is None or seen is None:
         return padding_report.nothing(evidence, lengths.about if lengths else None, controls)
     figures = padding_report.padding_figures(lengths.about, found, seen, options)
-    loss, tables, said = _loss(evidence, lengths, seen.known.padded[-1] * options.batch_size, options)
+    loss, tables, said = _loss(evidence, lengths, int(figures["padding.worst_batch"].value), options)
     controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
     broken = [one.name for one in controls if not one.ok]
     limits, sizes = padding_report.limit_rows(found, options), padding_report.size_rows(found, options)
@@ -82,7 +82,7 @@ def _loss(
     if not sizes:
         said.append("The vocabulary is the tokenizer's; models pad their head to more. --model takes the model's own.")
     if measured is None:
-        said.append("Bytes a logit and the chunk are predictions; --measure-loss runs the loss itself.")
+        said.append("Bytes a logit and the chunk are predictions; stepprobe padding DATA --measure-loss runs it.")
     if message := evidence.options.get("oom"):
         found, sentence = loss_report.oom_figures(message, vocabulary, options.batch_size)
         figures.update(found)
@@ -111,10 +111,10 @@ def _verdict(about: About) -> Verdict:
 
 
 def _headline(figures: Mapping[str, Estimate], options: Options) -> str:
-    waste, rows = figures["padding.waste_share"], figures["lengths.rows"]
+    waste, rows = figures["padding.waste_share"], int(figures["lengths.rows"].value)
     parts = [
         f"{waste.value:.1%} of each batch is padding in random order (batch size {options.batch_size})",
-        f"{rows.value:,.0f} rows, {figures['padding.tokens_total'].value:,.0f} tokens",
+        f"{rows:,} {'row' if rows == 1 else 'rows'}, {figures['padding.tokens_total'].value:,.0f} tokens",
         f"worst batch {figures['padding.worst_batch'].value:,.0f} slots",
     ]
     if figures["padding.truncated_share"].value:

@@ -79,7 +79,10 @@ def padding_figures(about: About, known: Counts, seen: Cut, options: Options) ->
             1 - seen.known.tokens / (seen.known.rows * top), "1", rows, "every row padded to max_length, or the longest"
         ),
         "padding.worst_batch": exact(
-            int(seen.known.padded[-1]) * size, "tokens", rows, "slots of the batch that holds the longest row"
+            int(seen.known.padded[-1]) * min(size, seen.known.rows),
+            "tokens",
+            rows,
+            "slots of the batch that holds the longest row",
         ),
         "padding.sum_of_squares": exact(
             seen.known.squares, "count", rows, "Σ L², what attention costs without padding"
@@ -191,7 +194,7 @@ def _point(lengths: "Ints", rows: "Ints", size: int, limit: int, multiple: int, 
         lost=max(0.0, 1 - one.tokens / float((lengths * rows).sum())),
         over=float(rows[lengths > limit].sum() / rows.sum()),
         waste=_smooth_waste(one, size),
-        worst=int(one.padded[-1]) * size,
+        worst=int(one.padded[-1]) * min(size, one.rows),
         own=own,
     )
 

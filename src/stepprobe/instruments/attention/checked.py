@@ -63,7 +63,7 @@ class Checked:
         found = _row_lengths(lengths) if lengths is not None else []
         if not found:
             return self.question
-        longest = min(max(found), self.max_length or MASK_MOST)
+        longest = max(2, min(max(found), self.max_length or MASK_MOST))  # one token has no mask to speak of
         uneven = min(found) < longest and self.question.size > 1
         padding = ("right" if uneven else "none") if self.decides_padding else self.question.padding
         return msgspec.structs.replace(self.question, length=longest, padding=padding)

@@ -159,7 +159,8 @@ def _finished(count: Count) -> Lengths:
     )
     if not rows:
         left_out = f" ({count.problems.rows} broken rows were left out)" if count.problems.rows else ""
-        raise NotObserved(f"the dataset holds no row{left_out}; name one with rows")
+        header = "" if left_out else " (the first line of a CSV is its header)"
+        raise NotObserved(f"the dataset holds no row{left_out}{header}; name one with rows")
     return build(_about(count, names, rows), arrays)
 
 

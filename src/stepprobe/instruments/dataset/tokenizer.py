@@ -144,6 +144,11 @@ def _find(name: str) -> dict[str, Path]:
         found, folder = {}, path if path.is_dir() else None
     beside = {file: folder / file for file in _FILES if (folder / file).is_file()} if folder else _cached(name)
     found = beside | found
+    if "tokenizer.json" not in found and folder is not None:
+        raise UsageError(
+            f"{name} is a folder without tokenizer.json; name the tokenizer's own folder, or write the file: "
+            f"AutoTokenizer.from_pretrained({name!r}).save_pretrained({name!r})"
+        )
     if "tokenizer.json" not in found:
         raise UsageError(
             f"no tokenizer at {name!r}: neither a folder with tokenizer.json nor a model in the local cache; "
@@ -180,7 +185,7 @@ def _template_text(given: Path | None, files: Mapping[str, Path], config: Mappin
         if "chat_template.jinja" in files:
             return files["chat_template.jinja"].read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the chat template cannot be read: {error}") from error
+        raise UsageError(f"the chat template cannot be read: {error}; name another file with --template") from error
     held = config.get("chat_template")
     if isinstance(held, list):  # several, by name
         named = {one.get("name"): one.get("template") for one in held if isinstance(one, dict)}
