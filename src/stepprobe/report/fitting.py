@@ -10,7 +10,7 @@ GAP = 2
 """Blanks between columns."""
 NARROWEST_TEXT = 12
 """A text column is never narrower than this, or than its widest cell."""
-WORD_MOST = 24
+WORD_MOST = 32
 """A text column that cannot be wrapped whole at this many characters may be narrowed to them, and its cells cut."""
 LINES_MOST = 3
 """Lines over which a cell is wrapped; a longer one is cut in its middle."""

@@ -9,7 +9,7 @@ from typing import Any
 from stepprobe.errors import NotObserved, StepprobeError, UsageError
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_raw
-from stepprobe.instruments.attention.subject import Observed, Way
+from stepprobe.instruments.attention.observed import Observed, Way
 from stepprobe.instruments.uncollected import uncollected
 from stepprobe.model.attention import Capture, write_capture
 from stepprobe.model.first_calls import FORETOLD, KeptCall, ModelLine, read_first_calls, values
@@ -58,6 +58,17 @@ def kept_calls(folder: Path) -> tuple[KeptCall, ...]:
             f"{folder} is a run that kept no batch of a transformers model; name a model, a config.json or a hub id"
         )
     return kept
+
+
+def config_of_folder(folder: Path) -> Config:
+    """Return the config of the model that a run kept batches of.
+
+    Raises:
+        UsageError: It kept none.
+        NotObserved: The config cannot be had here.
+        EvidenceError: What it kept is damaged.
+    """
+    return config_of(kept_calls(folder)[0].model)
 
 
 def _kept(folder: Path) -> tuple[KeptCall, ...]:
