@@ -288,6 +288,9 @@ def test_a_batch_holds_no_more_rows_than_there_are(place, capsys):
     found = asked(capsys, "padding", "one.jsonl", "--batch-size", "64", "--model", "config.json")
     assert found["figures"]["padding.worst_batch"]["value"] == 12
     assert found["figures"]["ce.rows"]["value"] == 12
+    for name in ("limits", "batch_sizes"):
+        ((*_, worst, _, _),), _ = own_rows(found, name)
+        assert worst == 12
     assert "1 row, 12 tokens" in found["headline"]
     found = asked(capsys, "bucket", "one.jsonl", "--batch-size", "64")
     (ways,) = [table for table in found["tables"] if table["name"] == "strategies"]
