@@ -246,7 +246,7 @@ def compare(before: Path, after: Path) -> Report:
         EvidenceError: A folder or a file in it is missing or damaged.
         NotObserved: One of them holds no step.
     """
-    from stepprobe.analysis.ledger import comparison
+    from stepprobe.analysis.outcome import comparison
     from stepprobe.analysis.outcome.log import pairs_of
 
     runs = store.load(before), store.load(after)

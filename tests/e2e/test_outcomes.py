@@ -10,6 +10,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "planted.py")
+RAGGED = str(Path(__file__).parent / "scripts" / "ragged.py")
 STEPS = 24
 
 TAKEN_OUT = {
@@ -19,20 +20,14 @@ TAKEN_OUT = {
 }
 
 
-def observe(folder, environment, plant):
+def watched(folder, environment, script, *words):
     command = [sys.executable, "-m", "stepprobe", "run", "--json", "--warmup", "4", "--out", str(folder), "--"]
-    done = subprocess.run(
-        [*command, sys.executable, SCRIPT, str(STEPS), plant], env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([*command, sys.executable, script, *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    truth_ms = [float(line) for line in done.stderr.splitlines() if line.replace(".", "").isdigit()]
-    return json.loads(done.stdout)["run"], truth_ms
+    return json.loads(done.stdout)["run"], done.stderr
 
 
-@pytest.mark.parametrize("plant", TAKEN_OUT)
-def test_what_came_of_taking_the_plant_out_is_what_it_took(tmp_path, environment, plant):
-    before, truth_ms = observe(tmp_path, environment, plant)
-    after, _ = observe(tmp_path, environment, "nothing")
+def compared(environment, before, after):
     done = subprocess.run(
         [sys.executable, "-m", "stepprobe", "compare", before, after, "--json"],
         env=environment,
@@ -40,7 +35,19 @@ def test_what_came_of_taking_the_plant_out_is_what_it_took(tmp_path, environment
         text=True,
     )
     assert done.returncode in (0, 1), done.stderr
-    document = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def observe(folder, environment, plant):
+    run, said = watched(folder, environment, SCRIPT, str(STEPS), plant)
+    return run, [float(line) for line in said.splitlines() if line.replace(".", "").isdigit()]
+
+
+@pytest.mark.parametrize("plant", TAKEN_OUT)
+def test_what_came_of_taking_the_plant_out_is_what_it_took(tmp_path, environment, plant):
+    before, truth_ms = observe(tmp_path, environment, plant)
+    after, _ = observe(tmp_path, environment, "nothing")
+    document = compared(environment, before, after)
     outcomes = {remedy["name"]: remedy for finding in document["findings"] for remedy in finding["remedies"]}
     assert TAKEN_OUT[plant] in outcomes, [row for table in document["tables"] for row in table["rows"]][:6]
     # the last step ends with the script, the first hold the start of everything
@@ -52,3 +59,18 @@ def test_what_came_of_taking_the_plant_out_is_what_it_took(tmp_path, environment
     assert 0.5 * planted_ms < predicted["value"] < 1.5 * planted_ms
     log = (tmp_path / "calibration.jsonl").read_text().splitlines()
     assert any(TAKEN_OUT[plant] in line for line in log)
+
+
+def test_padding_to_the_longest_row_and_grouping_are_told_apart(tmp_path, environment):
+    """The same rows: padded to one length, then to the longest of their batch, then grouped by length as well."""
+    ways = (("fixed", "chance"), ("longest", "chance"), ("longest", "grouped"))
+    fixed, longest, grouped = (watched(tmp_path, environment, RAGGED, "40", *way)[0] for way in ways)
+
+    def made(before, after):
+        found = compared(environment, before, after)["findings"]
+        names = {remedy["name"] for finding in found for remedy in finding["remedies"]}
+        return sorted(name for name in names if name.startswith("padding"))
+
+    assert made(fixed, longest) == ["padding.longest"]
+    assert made(longest, grouped) == ["padding.group"]
+    assert made(fixed, grouped) == ["padding.group", "padding.longest"]

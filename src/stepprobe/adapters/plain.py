@@ -121,6 +121,7 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
                 observer.data_asked()
             if gate.open:
                 _loader_facts(observer, loader)
+                observer.count("loader_starts", int(for_training()))
             return start(loader)
 
         start = booked(clock, gate, INDEX["data.start"])(iter_)
@@ -136,6 +137,7 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
 def _loader_facts(observer: Observer, loader: Any) -> None:
     observer.facts.update(
         loader_workers=int(loader.num_workers),
+        loader_prefetch=int(loader.prefetch_factor or 0),
         loader_batch_size=int(loader.batch_size or 0),
         loader_persistent=bool(loader.persistent_workers),
         loader_pinned=bool(loader.pin_memory),

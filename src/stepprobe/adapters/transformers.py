@@ -24,8 +24,8 @@ MOST = 1e18
 """What a rate may be; infinities and what is no number are no rates."""
 SETTINGS = (
     *("gradient_accumulation_steps", "gradient_checkpointing", "bf16", "fp16", "dataloader_num_workers"),
-    *("packing", "group_by_length", "train_sampling_strategy", "per_device_train_batch_size"),
-    "max_length",
+    *("packing", "padding_free", "group_by_length", "train_sampling_strategy", "per_device_train_batch_size"),
+    *("max_length", "logging_steps", "eval_steps", "save_steps"),
 )
 
 

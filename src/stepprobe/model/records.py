@@ -57,7 +57,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_field="typ
     """Account -> (wall ns, of which off the CPU ns). The wall ns sum to ``wall_ns`` exactly."""
     counters: dict[str, int]
     """Counts of this step: ``slots real labelled micro_steps forwards backwards no_grad_forwards new_shapes syncs
-    syncs_untimed train_walks train_walk_ns amp_skipped``; absent means zero, but see facts ``counts.*``."""
+    syncs_untimed train_walks train_walk_ns amp_skipped loader_starts``; absent means zero, but see facts ``counts.*``.
+
+    ``rows``: rows of its micro-batches. Where their lengths (real tokens) are known: ``longest_slots``, the slots if
+    each micro-batch were padded to its longest row; ``row_squares``, the sum of their squares; ``mixed_squares``, that
+    of their distances from the mean of their micro-batch. ``losses loss_rows``: calls of ``cross_entropy``, and the
+    targets they got, those to be ignored among them."""
     end: Literal["boundary", "train_end", "exit"] = "boundary"
     """What ended it: the next step's beginning, the framework's end of training, or the end of the script (then the
     step's end is the last event seen in it)."""

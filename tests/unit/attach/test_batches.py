@@ -28,7 +28,36 @@ def batch(rows=2, length=8, real=5, labelled=3):
 
 def test_everything_as_keywords(batches, observer):
     batches.forward((), batch())
-    assert observer.counters == {"slots": 16, "real": 10, "labelled": 6, "new_shapes": 1}
+    lengths = {"rows": 2, "longest_slots": 10, "row_squares": 50, "mixed_squares": 0}
+    assert observer.counters == {"slots": 16, "real": 10, "labelled": 6, "new_shapes": 1, **lengths}
+
+
+def test_how_alike_the_rows_of_a_batch_are(batches, observer):
+    """Rows of 2, 4 and 9 tokens: their squares sum to 101, those of their distances from the mean of 5 to 26."""
+    given = batch(rows=3, length=16)
+    given["attention_mask"] = (torch.arange(16)[None] < torch.tensor([[2], [4], [9]])).long()
+    batches.forward((), given)
+    assert {name: observer.counters[name] for name in ("real", "rows", "longest_slots", "row_squares")} == {
+        "real": 15,
+        "rows": 3,
+        "longest_slots": 27,
+        "row_squares": 101,
+    }
+    assert observer.counters["mixed_squares"] == 26
+
+
+def test_tokens_without_rows_are_no_rows(batches, observer):
+    batches.forward((), {"input_ids": torch.ones(40, dtype=torch.int64)})
+    assert observer.counters["slots"] == 40
+    assert "rows" not in observer.counters
+
+
+def test_a_loss_is_counted_with_the_targets_that_it_gets(batches, observer):
+    targets = torch.tensor([3, -100, 5])
+    batches.loss(targets, -100)
+    batches.loss(targets[:1], -100)
+    batches.loss(torch.ones(2, 3), -100)  # probabilities, not classes
+    assert observer.counters == {"losses": 2, "loss_rows": 4}
 
 
 def test_a_mask_that_is_passed_by_position_is_the_loader_s(batches, observer):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepprobe.analysis.ledger.comparison import examine
+from stepprobe.analysis.outcome.comparison import examine
 from tests.fakes.experiments import FakeExperiments
 from tests.fakes.experiments import evidence as profiled
 from tests.fakes.records import evidence
@@ -14,14 +14,27 @@ ROWS = [[64, 128, 256, 512], [32, 100, 300, 480]] * 8
 
 def profile(*, seed=1, accounts=None, **facts):
     experiments = FakeExperiments(batches=ROWS, labelled_share=1.0, micro_steps=1).quiet().scaling().structure().end()
-    counts = {"slots": 1984, "real": 936, "labelled": 930}
+    counts = {"slots": 1984, "real": 936, "labelled": 930, **MIXED}
     padded = {"forward.attention": 24, "backward.mlp": 56, **(accounts or {})}
     shapes = {"shapes": [("4×512 masked", 40), ("4×480 masked", 40)]}
     return profiled(experiments, run(seed, padded, counts=counts, sites=shapes, **facts))
 
 
+PAIR = [ROWS[0], ROWS[1]]
+"""What the steps hold, one micro-batch in two of them."""
+SQUARES = sum(one * one for rows in PAIR for one in rows) // 2
+MIXED = {
+    "rows": 4,
+    "forwards": 1,
+    "longest_slots": 4 * (512 + 480) // 2,
+    "row_squares": SQUARES,
+    "mixed_squares": SQUARES - sum(sum(rows) ** 2 // 4 for rows in PAIR) // 2,
+}
+
+
 def grouped(seed=2, accounts=None, **facts):
-    counts = {"slots": 1000, "real": 936, "labelled": 930}
+    alike = {**MIXED, "longest_slots": 1000, "mixed_squares": MIXED["mixed_squares"] // 10}
+    counts = {"slots": 1000, "real": 936, "labelled": 930, **alike}
     shapes = {"shapes": [("4×250 masked", 80)]}
     return evidence(run(seed, {"forward.attention": 12, **(accounts or {})}, counts=counts, sites=shapes, **facts))
 
@@ -85,3 +98,34 @@ def test_padding_without_a_mask_is_no_packing():
     """Half of the slots have no label, as padding has none."""
     _, found = examine(profile(), packed(labelled=2000))
     assert "forecast.packing" not in [one.remedy for one in found.judged]
+
+
+def fixed(seed=1):
+    """The same rows padded to 600 slots, which none of them needs."""
+    experiments = FakeExperiments(batches=ROWS, labelled_share=1.0, micro_steps=1).quiet().scaling().structure().end()
+    counts = {"slots": 2400, "real": 936, "labelled": 930, **MIXED}
+    padded = {"forward.attention": 30, "backward.mlp": 70}
+    return profiled(experiments, run(seed, padded, counts=counts, sites={"shapes": [("4×600 masked", 80)]}))
+
+
+def longest(seed=2):
+    counts = {"slots": 1984, "real": 936, "labelled": 930, **MIXED}
+    shapes = {"shapes": [("4×512 masked", 40), ("4×480 masked", 40)]}
+    return evidence(run(seed, {"forward.attention": 24, "backward.mlp": 56}, counts=counts, sites=shapes))
+
+
+def test_padding_to_the_longest_row_has_a_forecast_of_its_own_and_grouping_one_on_top_of_it():
+    assert [one.remedy for one in examine(fixed(), longest())[1].judged] == ["forecast.longest"]
+    both = evidence(
+        run(
+            2,
+            {"forward.attention": 12},
+            counts={**MIXED, "slots": 1000, "real": 936, "longest_slots": 1000, "mixed_squares": 9000},
+            sites={"shapes": [("4×250 masked", 40), ("4×240 masked", 40)]},
+        )
+    )
+    found = {one.remedy: one.predicted for one in examine(fixed(), both)[1].judged}
+    joint = found["forecast.bucketing + forecast.longest"]
+    assert joint.value == pytest.approx(found["forecast.longest"].value + found["forecast.bucketing"].value)
+    report = examine(fixed(), both)[0]
+    assert not any("padding to the longest of a batch" in str(finding.title) for finding in report.findings)

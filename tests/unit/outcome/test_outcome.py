@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stepprobe.analysis.ledger.comparison import compare, examine
+from stepprobe.analysis.outcome.comparison import compare, examine
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.promise import judge
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence
@@ -119,12 +119,13 @@ def test_two_changes_with_accounts_of_their_own_have_outcomes_of_their_own_and_o
 
 def test_changes_that_share_accounts_have_one_outcome_and_their_time_counts_once():
     """All padding gone and the head on labelled rows alone: both save in the head."""
-    counts = {"slots": 8192, "real": 4096, "labelled": 800}
+    lengths = {"rows": 8, "forwards": 1, "longest_slots": 4096, "row_squares": 8 * 512**2, "losses": 1}
+    counts = {"slots": 8192, "real": 4096, "labelled": 800, "loss_rows": 8192, **lengths}
     shapes = {"shapes": [("8×1024", 80)]}
     padded = {name: 2 * ms for name, ms in CLEAN.items() if name.startswith(("forward", "backward"))}
     before = run(1, padded, counts=counts, sites=shapes)
     less = {"forward.lm_head": 0.5, "forward.loss": 0.2, "backward.lm_head": 1}
-    after = run(2, less, counts={**counts, "slots": 4096}, sites={"shapes": [("8×512", 80)]})
+    after = run(2, less, counts={**counts, "slots": 4096, "loss_rows": 800}, sites={"shapes": [("8×512", 80)]})
     report, _, by_name = judged(before, after)
     joint = by_name["loss.labelled_rows + padding.longest"]
     singles = [by_name[name] for name in ("loss.labelled_rows", "padding.longest")]
@@ -215,12 +216,14 @@ def test_a_sync_site_that_moved_by_a_line_is_the_same_site():
 
 
 def test_packing_and_grouping_are_told_apart_by_the_tokens_in_a_row():
-    def batches(slots, real, shape):
-        return {"counts": {"slots": slots, "real": real, "labelled": 4000}, "sites": {"shapes": [(shape, 80)]}}
+    def batches(slots, real, *shapes):
+        counts = {"slots": slots, "real": real, "labelled": 4000}
+        return {"counts": counts, "sites": {"shapes": [(shape, 40) for shape in shapes]}}
 
     padded = {name: 2 * ms for name, ms in CLEAN.items() if name.startswith(("forward", "backward"))}
     before = run(1, padded, **batches(8192, 4096, "8×1024"))
-    assert list(judged(before, run(2, **batches(4300, 4096, "8×537")))[2]) == ["padding.longest"]
+    _, found, by_name = judged(before, run(2, **batches(4300, 4096, "8×537", "8×530")))
+    assert (by_name, found.undecided) == ({}, True)  # shorter rows, in an order that was not counted: no packing
     assert list(judged(before, run(2, **batches(4300, 4096, "1×4300")))[2]) == ["padding.pack"]
 
 

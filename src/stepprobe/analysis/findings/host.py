@@ -17,7 +17,7 @@ from stepprobe.analysis.findings.view import (
 )
 from stepprobe.analysis.ledger.attribution import Entry
 from stepprobe.analysis.ledger.contention import BUSY_SHARE, aside_share, computing, put_aside
-from stepprobe.analysis.ledger.process import ELSEWHERE, NS_PER_MS
+from stepprobe.analysis.ledger.process import ELSEWHERE, NS_PER_MS, Process
 from stepprobe.analysis.ledger.tables import sync_ns
 from stepprobe.analysis.statistics import median
 from stepprobe.model.estimate import Estimate
@@ -39,19 +39,27 @@ class Chore(msgspec.Struct, frozen=True):
 
     account: str
     title: str
-    actions: tuple[str, ...]
-    half_as_often: bool = False
-    """True: the change is to do it half as often, which saves half; else it saves something between nothing and all."""
+    actions: tuple[str, ...] = ()
+    """Changes that save something between nothing and all."""
+    half_as_often: str = ""
+    """The change that does it half as often, which saves half."""
+    background: str = ""
+    """The change that does it beside the training, which saves something between nothing and all."""
     share: float = WORTH_SHARE
 
 
 CHORES = (
     Chore("clip", "Clipping gradients", ("clip_grad_norm_(…, foreach=True)",), share=0.05),
     Chore("zero_grad", "Setting gradients to zero", ("zero_grad(set_to_none=True)",)),
-    Chore("logging", "Logging", ("log half as often (logging_steps)",), half_as_often=True),
+    Chore("logging", "Logging", half_as_often="log half as often (logging_steps)"),
     Chore("callbacks", "Callbacks", ("take the callback at this line out of the step, or call it every N steps",)),
-    Chore("eval", "Evaluation", ("evaluate half as often (eval_steps), or on fewer rows",), half_as_often=True),
-    Chore("checkpoint", "Saving checkpoints", ("save half as often (save_steps)", "save in the background"), True),
+    Chore("eval", "Evaluation", half_as_often="evaluate half as often (eval_steps), or on fewer rows"),
+    Chore(
+        "checkpoint",
+        "Saving checkpoints",
+        half_as_often="save half as often (save_steps)",
+        background="save in the background",
+    ),
     Chore(
         "gc", "Garbage collection", ("gc.freeze() after set-up", "collect every N steps: gc.disable() and gc.collect()")
     ),
@@ -72,10 +80,11 @@ def chores(view: View) -> Iterator[Finding]:
 
 
 def _chore(view: View, chore: Chore, cost: Estimate) -> Finding:
-    if chore.half_as_often:
-        predicted = scaled(cost, HALF, "half as often")
-    else:
-        predicted = up_to(cost, "how much the change leaves is not known before it is tried")
+    less, half = f"{chore.account}.less", scaled(cost, HALF, "half as often")
+    open_ = up_to(cost, "how much the change leaves is not known before it is tried")
+    changes = [(less, action, open_) for action in chore.actions]
+    changes += [(less, chore.half_as_often, half)] if chore.half_as_often else []
+    changes += [(f"{chore.account}.background", chore.background, open_)] if chore.background else []
     return Finding(
         kind=f"{chore.account}.slow",
         title=f"{chore.title} takes {cost.value:.3g} ms of each step.",
@@ -83,9 +92,7 @@ def _chore(view: View, chore: Chore, cost: Estimate) -> Finding:
         cost=cost,
         share=view.share(cost),
         accounts=(chore.account,),
-        remedies=tuple(
-            Remedy(name=f"{chore.account}.less", action=action, predicted=predicted) for action in chore.actions
-        ),
+        remedies=tuple(Remedy(name=name, action=action, predicted=predicted) for name, action, predicted in changes),
         cites=(f"ledger.{chore.account}",),
     )
 
@@ -175,21 +182,18 @@ def off_cpu(view: View) -> Iterator[Finding]:
 
 def spikes(view: View) -> Iterator[Finding]:
     """Few steps take much of the time."""
-    steps = [one for one in view.process.entries if one.weight == 1 and not one.counters.get("new_shapes")]
-    if not steps:
-        return
-    usual = median([_regular_ns(step) for step in steps])
-    slow = [step for step in steps if _regular_ns(step) > SPIKE_FACTOR * usual]
-    excess = sum(_regular_ns(step) - usual for step in slow) / NS_PER_MS
+    steps = _comparable(view.process)
+    slow, above = excess(view.process)
     method = "time above the median in slow steps, per step"
-    cost = Estimate(value=excess / len(steps), unit="ms", n=len(slow), method=method)
+    cost = Estimate(value=above, unit="ms", n=len(slow), method=method)
     if not slow or len(slow) > SPIKES_AT_MOST * len(steps) or not view.worth(cost):
         return
     account = _swollen(slow, steps)
     slowest = max(slow, key=lambda step: step.wall_ns).position
     yield Finding(
         kind="steps.spikes",
-        title=f"{len(slow)} of {len(steps)} steps take twice the median or more: {excess:,.0f} ms, most in {account}.",
+        title=f"{len(slow)} of {len(steps)} steps take twice the median or more: {above * len(steps):,.0f} ms, "
+        f"most in {account}.",
         where=view.process.hottest((account,)),
         cost=cost,
         share=view.share(cost),
@@ -203,6 +207,20 @@ def spikes(view: View) -> Iterator[Finding]:
         ),
         cites=("steps", "step.wall_p90"),
     )
+
+
+def _comparable(process: Process) -> list[Entry]:
+    return [one for one in process.entries if one.weight == 1 and not one.counters.get("new_shapes")]
+
+
+def excess(process: Process) -> tuple[list[Entry], float]:
+    """Return the steps of twice the median or more, and their ms above it, per step."""
+    steps = _comparable(process)
+    if not steps:
+        return [], 0.0
+    usual = median([_regular_ns(step) for step in steps])
+    slow = [step for step in steps if _regular_ns(step) > SPIKE_FACTOR * usual]
+    return slow, sum(_regular_ns(step) - usual for step in slow) / NS_PER_MS / len(steps)
 
 
 def _regular_ns(step: Entry) -> int:

@@ -20,7 +20,7 @@ def straggler(view: View) -> Iterator[Finding]:
     if len(view.ranks) < 2:
         return
     waits = {rank.rank: rank.account(*WAITING) for rank in view.ranks}
-    slow = min(view.ranks, key=lambda rank: (waits[rank.rank].value, rank.rank))
+    slow = _waits_least(view.ranks)
     others = [rank for rank in view.ranks if rank is not slow]
     cost = _difference(
         waits[slow.rank],
@@ -31,6 +31,35 @@ def straggler(view: View) -> Iterator[Finding]:
         yield _straggler(view, slow, others, cost)
     else:
         yield from _uneven(view)
+
+
+def most_uneven(ranks: Sequence[Process], *, waits: bool) -> tuple[int, str]:
+    """Return the rank that the others wait for, and the account of its own in which it exceeds them most.
+
+    Args:
+        ranks: At least two.
+        waits: Whether it is known by the others' waiting; else by its excess alone.
+    """
+    if not waits:
+        slow, account, _ = _has_most(ranks)
+        return slow.rank, account
+    slow = _waits_least(ranks)
+    return slow.rank, _most_above(slow, [rank for rank in ranks if rank is not slow])[0]
+
+
+def unevenness(ranks: Sequence[Process], number: int, account: str) -> float:
+    """Return the ms per step by which a rank exceeds the mean of the others in an account."""
+    own = sum(_worked(rank, account).value for rank in ranks if rank.rank == number)
+    return own - _mean([_worked(rank, account) for rank in ranks if rank.rank != number]).value
+
+
+def _waits_least(ranks: Sequence[Process]) -> Process:
+    return min(ranks, key=lambda rank: (rank.account(*WAITING).value, rank.rank))
+
+
+def _has_most(ranks: Sequence[Process]) -> tuple[Process, str, Estimate]:
+    found = [(slow, *_most_above(slow, [rank for rank in ranks if rank is not slow])) for slow in ranks]
+    return max(found, key=lambda one: one[2].value)
 
 
 def _straggler(view: View, slow: Process, others: Sequence[Process], cost: Estimate) -> Finding:
@@ -50,8 +79,7 @@ def _straggler(view: View, slow: Process, others: Sequence[Process], cost: Estim
 
 def _uneven(view: View) -> Iterator[Finding]:
     """No rank visibly waits, for example since all are held up by a busy machine, but one has more to do."""
-    found = [(slow, *_most_above(slow, [rank for rank in view.ranks if rank is not slow])) for slow in view.ranks]
-    slow, account, excess = max(found, key=lambda one: one[2].value)
+    slow, account, excess = _has_most(view.ranks)
     if view.worth(excess) and excess.low is not None and excess.low > 0:
         yield _finding(
             view,

@@ -6,9 +6,10 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from stepprobe.analysis.findings.view import Rule, View, scaled, up_to
+from stepprobe.analysis.findings.view import Rule, View, most_of, scaled, up_to
 from stepprobe.analysis.ledger.attribution import Entry
 from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.rows import rows_of
 from stepprobe.analysis.ledger.shapes import first_seen, mean_rows
 from stepprobe.analysis.ledger.tokens import observed
 from stepprobe.analysis.statistics import Line, fit_line
@@ -35,6 +36,7 @@ NEW_SHAPES_FEWEST = 2
 
 LONGEST = ("padding.longest", "pad to the longest row of the batch, not to a fixed length")
 GROUP = ("padding.group", "group rows by length")
+GROUP_TOO = ("padding.group", "group rows by length once each batch is padded to its longest row: what that leaves")
 PACK = ("padding.pack", "pack rows")
 
 
@@ -54,7 +56,7 @@ def padding_waste(view: View) -> Iterator[Finding]:
     if not view.worth(cost):
         return
     fixed_shape = process.records.sites is not None and len(process.records.sites.shapes) == 1
-    first = LONGEST if fixed_shape else GROUP
+    unpadded = tuple(_from_fixed(view, cost)) if fixed_shape else ((GROUP, batched),)
     yield Finding(
         kind="padding.waste",
         title=f"{share:.0%} of the slots are padding: {slots - real:,.0f} of {slots:,.0f} a step hold no token.",
@@ -65,12 +67,38 @@ def padding_waste(view: View) -> Iterator[Finding]:
         remedies=tuple(
             Remedy(name=name, action=action, predicted=predicted, fixed=growth.fixed if growth else None)
             for (name, action), predicted in (
-                (first, batched),
+                *unpadded,
                 (PACK, _packed(view, batched, real / slots) if growth else cost),
             )
         ),
         cites=("tokens.padding_share", "tokens.slots_per_step", "tokens.real_per_step"),
     )
+
+
+def _from_fixed(view: View, cost: Estimate) -> Iterator[tuple[tuple[str, str], Estimate]]:
+    """Yield what padding to the longest row saves where all is padded to one length, and what grouping adds to it.
+
+    Where the lengths of the rows were not counted, each of the two may be all of it.
+    """
+    rows = rows_of(view.process)
+    if rows is None:
+        yield from ((LONGEST, cost), (GROUP_TOO, cost))
+        return
+    stays, full = 1 - rows.beyond, 1 - rows.beyond - rows.uneven
+    # attention takes the square of a length: at most this part of it lies between two means of the same lengths
+    longest = _part(view, rows.beyond, 1 - stays**2), f"{rows.beyond:.0%} of the slots lie beyond the longest row"
+    group = _part(view, rows.uneven, stays - full**2), f"then {rows.uneven:.0%} of the slots still hold no token"
+    for change, (saved, why) in ((LONGEST, longest), (GROUP_TOO, group)):
+        if view.worth(saved):
+            yield change, up_to(saved, why)
+
+
+def _part(view: View, slots: float, squares: float) -> Estimate:
+    """Return a part of forward and backward, of attention another; its upper end has attention's upper end."""
+    attention = view.account(*ATTENTION)
+    rest = view.account(*(name for name in COMPUTE if name not in ATTENTION))
+    value, high = slots * (rest.value + attention.value), slots * most_of(rest) + squares * most_of(attention)
+    return Estimate(value=value, unit="ms", high=max(value, high), n=rest.n, method="")
 
 
 def _padded_at(process: Process) -> str:

@@ -23,10 +23,18 @@ class Gains:
         first: The run before; without the time in which it was put aside where the machine was busy.
         second: The run after, likewise.
         calm: Whether that time was left out.
+        ranks: One process per rank of either, the two among them.
     """
 
-    def __init__(self, first: Process, second: Process, *, calm: bool) -> None:
-        self.first, self.second, self.calm = first, second, calm
+    def __init__(
+        self,
+        first: Process,
+        second: Process,
+        *,
+        calm: bool,
+        ranks: tuple[Sequence[Process], Sequence[Process]] = ((), ()),
+    ) -> None:
+        self.first, self.second, self.calm, self.ranks = first, second, calm, ranks
         self.counted = next(
             (kind for kind in ("real", "slots") if observed(first, kind) and observed(second, kind)), ""
         )
@@ -80,9 +88,16 @@ class Gains:
         return self.first.account(*accounts).value
 
     def less(self, *accounts: str, least: float = LESS) -> bool:
-        """Return whether decidedly less time, by at least ``least`` of it, goes to some accounts."""
+        """Return whether decidedly less time, by at least ``least`` of it, goes to some accounts.
+
+        In a step and for its work: what comes once a step costs less for each token where a step holds more of them,
+        and what comes with the tokens less in a step that holds fewer, without any change.
+        """
         saved = self.saved(*accounts)
-        return saved.low is not None and saved.low > 0 and saved.value >= least * self.before(*accounts)
+        value, _, high = difference(self.first.account(*accounts), self.second.account(*accounts))
+        before = self.before(*accounts)
+        whole = not self.second.account(*accounts).value or (high is not None and high < 0 and -value >= least * before)
+        return saved.low is not None and saved.low > 0 and saved.value >= least * before and whole
 
     def _time(self, process: Process, accounts: tuple[str, ...]) -> Mean:
         def spent(entry: Entry) -> float:

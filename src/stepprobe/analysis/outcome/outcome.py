@@ -9,11 +9,19 @@ import msgspec
 from stepprobe.analysis.findings.view import as_ms
 from stepprobe.analysis.ledger.contention import undisturbed
 from stepprobe.analysis.ledger.job import Job
-from stepprobe.analysis.outcome.changes import seen, unexplained
+from stepprobe.analysis.outcome.changes import (
+    by_time_alone,
+    proposed_twice,
+    same_change,
+    seen,
+    touched,
+    unexplained,
+)
 from stepprobe.analysis.outcome.gains import Gains
 from stepprobe.analysis.outcome.promised import promised
 from stepprobe.analysis.outcome.promises import Promise, sets_of, together
 from stepprobe.analysis.outcome.sameness import apart, surroundings
+from stepprobe.analysis.outcome.sign import Undecided
 from stepprobe.analysis.wording import ends
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
@@ -49,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     """Findings of the run before of which a remedy was made, with its outcome where it has one of its own."""
     judged: tuple[Judged, ...] = ()
-    """The last one is all that was done."""
+    """The last one is all that was done, unless something is undecided that may have been done, too."""
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     saved: Estimate | None = None
@@ -58,12 +66,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time of a step of the run before, on the same terms."""
     confounded: str = ""
     """What else changed, so that a prediction cannot be held to what came; empty where nothing did."""
+    undecided: bool = False
+    """Whether a change may have been made beside those that were, and the evidence cannot tell."""
 
     @property
     def figures(self) -> dict[str, Estimate]:
         """Figures of all that was done."""
         found = {MEASURED: self.saved}
-        if self.judged:
+        if self.judged and (not self.undecided or (len(self.judged) == 1 and self.judged[0].measured)):
             found |= {WALL: self.wall, MEASURED: self.judged[-1].measured}
             found |= {PREDICTED: self.judged[-1].predicted, HELD: _as_figure(self.judged[-1])}
         return {name: estimate for name, estimate in found.items() if estimate is not None}
@@ -81,49 +91,91 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
     if why := apart(runs, (jobs[0].main, jobs[1].main)):
         return Outcome(notes=(f"no outcome: {why}",))
     first, second = (undisturbed(job.main) if busy else job.main for job in jobs)
-    findings, gains = promised(runs[0], jobs[0], busy=busy), Gains(first, second, calm=busy)
+    findings = promised(runs[0], jobs[0], busy=busy)
+    gains = Gains(first, second, calm=busy, ranks=(jobs[0].ranks, jobs[1].ranks))
     if not findings:
         return Outcome(notes=("no outcome: the run before promised nothing (it has no finding)",), saved=gains.saved())
-    promises = list(_promises(findings, gains))
+    promises = _told_apart(list(_promises(findings, gains)))
     made = list(_renumbered([promise for promise in promises if promise.seen]))
+    open_ = [promise for promise in promises if promise.taints]
     if not made:
-        return Outcome(tables=(_table((), promises),), notes=(_nothing_made(promises),), saved=gains.saved())
+        notes = tuple(_undecided(promises)) or (_nothing_made(promises),)
+        return Outcome(tables=(_table((), promises),), notes=notes, saved=gains.saved(), undecided=bool(open_))
     also = (*unexplained(gains, [promise.remedy.name for promise in made]), *surroundings(runs, (first, second)))
     confounded = "; ".join(also)
-    judged = tuple(_judged(made, gains, confounded))
+    judged = tuple(_judged(made, open_, gains, confounded))
     single = {} if confounded else {one.remedy: one for one in judged[: len(made)]}
     return Outcome(
         findings=tuple(_with_outcomes(made, single)),
         judged=judged,
         tables=(_table(judged, promises),),
-        notes=tuple(_notes(made, gains, confounded)),
+        notes=(*_notes(made, gains, confounded), *_undecided(promises)),
         saved=gains.saved(),
         wall=as_ms(first.wall, f"a step of the run before{gains.left_out}"),
         confounded=confounded,
+        undecided=bool(open_),
     )
 
 
 def _promises(findings: Sequence[Finding], gains: Gains) -> Iterator[Promise]:
-    """Yield every remedy that has a prediction; where two show in the same way, only the first counts as made."""
+    """Yield every remedy that has a prediction.
+
+    Where two of a finding show in the same way, or two findings proposed the same change, only the first counts.
+    """
+    changes: set[str] = set()
     for number, finding in enumerate(findings, 1):
         shown: set[str] = set()
+        own: set[str] = set()
         for remedy in finding.remedies:
-            if remedy.predicted is None:
+            why, change = seen(gains, finding, remedy), same_change(remedy.name)
+            said = why.why if isinstance(why, Undecided) else why
+            if remedy.predicted is None or (said and (said in shown or change in changes)):
                 continue
-            why = seen(gains, finding, remedy)
-            if not why or why not in shown:
-                yield Promise(number=number, finding=finding, remedy=remedy, seen=why)
-            shown.add(why)
+            promise = Promise(number=number, finding=finding, remedy=remedy, seen="")
+            if isinstance(why, Undecided):
+                promise = msgspec.structs.replace(promise, undecided=why.why, taints=True)
+            else:
+                promise = msgspec.structs.replace(promise, seen=why)
+            yield promise
+            shown.add(said)
+            own |= {change} if said and proposed_twice(change) else set()
+        changes |= own
 
 
-def _judged(made: Sequence[Promise], gains: Gains, confounded: str) -> Iterator[Judged]:
-    for promise in made if len(made) > 1 else ():
-        yield _own(promise, made, gains, confounded)
+def _told_apart(promises: Sequence[Promise]) -> list[Promise]:
+    """Leave undecided what is seen by less time alone, where another change that was made may save there, too."""
+    sure = [one for one in promises if one.seen and not by_time_alone(one.remedy.name)]
+    found = []
+    for promise in promises:
+        others = [one for one in sure if touched(one.finding, one.remedy) & promise.accounts]
+        if promise.seen and others and by_time_alone(promise.remedy.name):
+            names = " or ".join(_clause(one) for one in others)
+            why = f"{promise.seen}, and “{names}” could have done it"
+            promise = msgspec.structs.replace(promise, seen="", undecided=why)
+        found.append(promise)
+    return found
+
+
+def _undecided(promises: Iterable[Promise]) -> Iterator[str]:
+    for promise in promises:
+        if promise.undecided:
+            yield f"undecided: these changes could have done it: {_clause(promise)}: {promise.undecided}"
+
+
+def _judged(made: Sequence[Promise], open_: Sequence[Promise], gains: Gains, confounded: str) -> Iterator[Judged]:
+    everything = [*made, *open_]
+    for promise in made if len(everything) > 1 else ():
+        yield _own(promise, everything, gains, confounded)
+    if not open_:
+        yield _all(made, gains, confounded)
+
+
+def _all(made: Sequence[Promise], gains: Gains, confounded: str) -> Judged:
     spent = {names: gains.before(*names) for names in sets_of(made)}
     predicted = together(made, spent)
     measured = gains.saved_between(sorted(frozenset().union(*(promise.accounts for promise in made))))
     only = made[0] if len(made) == 1 else None
-    yield Judged(
+    return Judged(
         kind=only.finding.kind if only else "joint",
         remedy=" + ".join(sorted(promise.remedy.name for promise in made)),
         label=_label(only) if only else "together",
@@ -155,8 +207,11 @@ def _own(promise: Promise, made: Sequence[Promise], gains: Gains, confounded: st
 
 def _label(promise: Promise) -> str:
     """Return the number of the finding, where it is shown, and the first clause of the change."""
-    clause = CLAUSE.split(promise.remedy.action, maxsplit=1)[0]
-    return f"{promise.number}. {clause}" if promise.seen else clause
+    return f"{promise.number}. {_clause(promise)}" if promise.seen else _clause(promise)
+
+
+def _clause(promise: Promise) -> str:
+    return CLAUSE.split(promise.remedy.action, maxsplit=1)[0]
 
 
 def _renumbered(made: Sequence[Promise]) -> Iterator[Promise]:
@@ -197,7 +252,8 @@ def _table(judged: Sequence[Judged], promises: Iterable[Promise]) -> Table:
     rows = [_row(one) for one in judged]
     for promise in promises:
         if not promise.seen:
-            rows.append((_label(promise), *_ends(promise.remedy.predicted), None, "", "not made"))
+            verdict = "undecided" if promise.undecided else "not made"
+            rows.append((_label(promise), *_ends(promise.remedy.predicted), None, "", verdict))
     parted = (head.partition("|") for head in HEADS)
     return Table(
         name="promises",

@@ -12,6 +12,7 @@ from stepprobe.analysis.profile import growth
 from stepprobe.analysis.profile.answers import read_answers
 from stepprobe.analysis.profile.loss import loss_cost
 from stepprobe.analysis.profile.remedies import LOADING, forecasts
+from stepprobe.analysis.profile.rows import LONGEST_FIRST
 from stepprobe.analysis.profile.situation import COMPUTE, OF_EACH_STEP, WAITING, situation
 from stepprobe.analysis.profile.view import Seen
 from stepprobe.model.estimate import Estimate
@@ -39,7 +40,7 @@ IN_ACCOUNTS = {
 
 BETTER = {
     "padding.group": "bucketing",
-    "padding.longest": "bucketing",
+    "padding.longest": "longest",
     "padding.pack": "packing",
     "loss.labelled_rows": "labelled_rows",
     "loader.workers": "workers",
@@ -88,14 +89,15 @@ def _forecast(run: Evidence, job: Job) -> Iterator[Finding]:
         return
     for one in forecasts(now)[0]:
         accounts = IN_ACCOUNTS.get(one.remedy, COMPUTE)
+        action = one.action if one.on_top is None else one.action.removeprefix(LONGEST_FIRST)
         yield Finding(
             kind=f"{FORECAST}{one.remedy}",
-            title=f"Forecast from the step itself: {one.action}.",
+            title=f"Forecast from the step itself: {action}.",
             where="",
             cost=_spent(job, accounts),
             share=job.main.account(*accounts).value / job.main.wall.value,
             accounts=accounts,
-            remedies=(Remedy(name=f"{FORECAST}{one.remedy}", action=one.action, predicted=one.saved),),
+            remedies=(Remedy(name=f"{FORECAST}{one.remedy}", action=action, predicted=one.on_top or one.saved),),
             cites=(f"{FORECAST}{one.remedy}",),
         )
 

@@ -18,6 +18,10 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     remedy: Remedy
     seen: str
     """What shows that it was made; empty where nothing does."""
+    undecided: str = ""
+    """Why the evidence cannot tell whether it was made; empty where it can."""
+    taints: bool = False
+    """Whether, undecided, it may have had a part in what came beside the changes that were made."""
 
     @property
     def accounts(self) -> frozenset[str]:
@@ -29,17 +33,22 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.accounts) and not any(self.accounts & other.accounts for other in others if other is not self)
 
 
+ON_TOP = (("padding.longest", "padding.group"), ("forecast.longest", "forecast.bucketing"))
+"""Changes of which the second is promised for what the first leaves: their promises add up."""
+
+
 def together(made: Sequence[Promise], spent: Mapping[frozenset[str], float]) -> Estimate | None:
     """Return what several changes should save at once, the time that they share counted once.
 
-    Of changes to one finding only the largest counts. Changes that share accounts take their parts one after the other
-    of what the one before has left; at least the largest of them comes, at most their sum, or all that lies there.
+    Of changes to one finding only the largest counts, unless one is promised on top of the other: these add up. Changes
+    that share accounts take their parts one after the other of what the one before has left; at least the largest of
+    them comes, at most their sum, or all that lies there.
 
     Args:
         made: The changes.
         spent: ms per step in each set of accounts that ``sets_of`` names.
     """
-    clusters = _clusters(made)
+    clusters = _clusters(_added_up(made))
     parts = [_cluster(cluster, spent[_union(cluster)]) for cluster in clusters]
     if not parts or any(part is None for part in parts):
         return None
@@ -60,7 +69,35 @@ def together(made: Sequence[Promise], spent: Mapping[frozenset[str], float]) -> 
 
 def sets_of(made: Sequence[Promise]) -> list[frozenset[str]]:
     """Return the sets of accounts whose time ``together`` asks for."""
-    return [_union(cluster) for cluster in _clusters(made)]
+    return [_union(cluster) for cluster in _clusters(_added_up(made))]
+
+
+def _added_up(made: Sequence[Promise]) -> list[Promise]:
+    """Put two changes of which one is promised on top of the other into one."""
+    found = {one.remedy.name: one for one in made}
+    for below, above in ON_TOP:
+        if below in found and above in found:
+            first, second = found.pop(below), found[above]
+            predicted = _sum(first.remedy.predicted, second.remedy.predicted)
+            remedy = msgspec.structs.replace(second.remedy, predicted=predicted)
+            one = msgspec.structs.replace(second, remedy=remedy)
+            return [one if other is second else other for other in made if other is not first]
+    return list(made)
+
+
+def _sum(first: Estimate | None, second: Estimate | None) -> Estimate | None:
+    if first is None or second is None:
+        return None
+    known = None not in (first.low, first.high, second.low, second.high)
+    return Estimate(
+        value=first.value + second.value,
+        unit="ms",
+        low=(first.low or 0.0) + (second.low or 0.0) if known else None,
+        high=(first.high or 0.0) + (second.high or 0.0) if known else None,
+        n=min(first.n, second.n),
+        method="one on top of the other",
+        bound=first.bound and second.bound,
+    )
 
 
 def _union(cluster: Sequence[Promise]) -> frozenset[str]:

@@ -97,6 +97,11 @@ def seen_batches(real: Sequence[Sequence[int]], shapes: Sequence[tuple[int, int]
 Order = Callable[[Batches], Work]
 
 
+def to_longest(seen: Batches) -> Batches:
+    """Return the batches, each padded to its longest row."""
+    return replace(seen, slots=tuple(map(max, seen.real)))
+
+
 def bucketed(seen: Batches) -> Work:
     """Return the work when rows are grouped by length as the HF Trainer does, and padded to the longest of a batch."""
     options = Options(batch_size=seen.size, accumulation=seen.accumulation)

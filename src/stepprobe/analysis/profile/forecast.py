@@ -6,7 +6,7 @@ is not known.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepprobe.analysis.statistics import Mean
 from stepprobe.model.estimate import Estimate
@@ -97,6 +97,13 @@ class Step:
             own = max(0.0, own - max(0.0, self.compute.value - self.launches))
         return own
 
+    def times(self, ratio: Span) -> "Step":
+        """Return the step whose forward and backward take ``ratio`` times as long."""
+        saved = self.shrunk(ratio).value
+        compute = Span(self.compute.value * ratio.value, self.compute.known * ratio.value)
+        device = None if self.device is None else self.device * ratio.value
+        return replace(self, wall=Span(self.wall.value - saved, self.wall.half), compute=compute, device=device)
+
     def shrunk(self, ratio: Span, stays: float = 0.0) -> Span:
         """Return the ms that are saved when the work of forward and backward shrinks to a part of itself.
 
@@ -124,6 +131,8 @@ class Forecast:
     """ms of a step; below zero the change costs."""
     same_rows: bool = True
     """False: the optimizer step holds more rows afterwards; what is forecast is the time for the rows of one now."""
+    on_top: Estimate | None = None
+    """Of ``saved``, what it adds to another change that it takes for granted; None where it stands alone."""
     tried: float | None = None
     """Micro-step with the change over the one without it, where both were measured in turn."""
 

@@ -24,7 +24,7 @@ OFF = 0.2
 WORTH_SHARE = 0.02
 """Part of the step below which a finding is not made of a forecast."""
 BELONGS = {
-    "padding.waste": ("bucketing", "packing", "padding_free"),
+    "padding.waste": ("longest", "bucketing", "packing", "padding_free"),
     "loss.unlabelled": ("labelled_rows",),
     "loss.share": ("labelled_rows", "chunked_loss"),
     "step.fixed": ("batch_size", "packing"),

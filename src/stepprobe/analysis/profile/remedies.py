@@ -9,7 +9,7 @@ from stepprobe.analysis.profile import batches
 from stepprobe.analysis.profile.batches import Batches
 from stepprobe.analysis.profile.forecast import Forecast, Span, saving, saving_up_to
 from stepprobe.analysis.profile.repeated import Middle, paired
-from stepprobe.analysis.profile.rows import Said, batch_size, bucketing, packing, padding_free
+from stepprobe.analysis.profile.rows import Said, batch_size, bucketing, longest, packing, padding_free
 from stepprobe.analysis.profile.scaling import Work
 from stepprobe.analysis.profile.situation import WAITING, Situation, sliding_window
 from stepprobe.analysis.profile.view import Seen
@@ -221,6 +221,7 @@ def _computed_twice(cost: Estimate, around: float) -> Estimate:
 REMEDIES: tuple[tuple[str, Callable[[Situation], Said]], ...] = tuple(
     (one.__name__, one)
     for one in (
+        longest,
         bucketing,
         packing,
         padding_free,
@@ -236,7 +237,7 @@ REMEDIES: tuple[tuple[str, Callable[[Situation], Said]], ...] = tuple(
 """Every change, by the name in its figure."""
 
 
-ABOUT_LENGTHS = ("bucketing", "packing", "padding_free", "batch_size")
+ABOUT_LENGTHS = ("longest", "bucketing", "packing", "padding_free", "batch_size")
 
 
 def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:

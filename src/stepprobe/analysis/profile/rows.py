@@ -4,9 +4,11 @@ import math
 from dataclasses import replace
 
 from stepprobe.analysis.profile import batches
+from stepprobe.analysis.profile.batches import Batches
 from stepprobe.analysis.profile.forecast import Forecast, Span, saving
 from stepprobe.analysis.profile.penalty import missed
 from stepprobe.analysis.profile.situation import Situation
+from stepprobe.model.estimate import Estimate
 
 WORDS = {
     "bucketing": ('train_sampling_strategy="group_by_length"', "rows sorted by length into batches"),
@@ -15,10 +17,30 @@ WORDS = {
     "batch_size": ("per_device_train_batch_size=", "rows of a batch: "),
 }
 """Change -> how it is made with the HF Trainer and its kin, and in a loop of the script's own."""
+LONGEST_FIRST = "padding to the longest of a batch; "
+"""How grouping begins where all rows are padded to one length: grouped or not, each of them would stay as long."""
 OF_TRL = {"packing": "packing=True", "padding_free": "padding_free=True"}
 
 Said = Forecast | str
 """A forecast, or why there is none."""
+
+
+def longest(now: Situation) -> Said:
+    """Rows padded to the longest of their batch, in the order of now."""
+    if now.batches is None:
+        return "no rows were seen"
+    if not now.batches.one_length:
+        return "the batches are not padded to one length"
+    found = _to_longest(now, now.batches)
+    return Forecast(
+        "longest",
+        "pad each batch to its longest row",
+        saving(now.step.shrunk(found), now.n, _by_fit(now, found, "padding beyond the longest row goes")),
+    )
+
+
+def _to_longest(now: Situation, seen: Batches) -> Span:
+    return _less_padding(now, lambda one: batches.to_longest(one).work, seen)
 
 
 def bucketing(now: Situation) -> Said:
@@ -27,19 +49,27 @@ def bucketing(now: Situation) -> Said:
         return "the batches hold no padding"
     if now.batches.size < 2:
         return "a batch of one row is padded by nothing that grouping could change"
-    found = _less_padding(now, batches.bucketed)
-    first = "padding to the longest of a batch; " if now.batches.one_length else ""
+    found = _less_padding(now, batches.bucketed, now.batches)
+    first = LONGEST_FIRST if now.batches.one_length else ""
     return Forecast(
         "bucketing",
         f"{first}{_in_words(now, 'bucketing')}",
         saving(now.step.shrunk(found), now.n, _by_fit(now, found, "padding goes, the fixed part stays")),
+        on_top=_beyond_longest(now, now.batches) if now.batches.one_length else None,
     )
 
 
-def _less_padding(now: Situation, order: batches.Order) -> Span:
+def _beyond_longest(now: Situation, seen: Batches) -> Estimate:
+    """Return what grouping saves of a step whose batches are padded to their longest row already."""
+    shorter = _to_longest(now, seen)
+    found = _less_padding(now, batches.bucketed, batches.to_longest(seen))
+    saved = now.step.times(shorter).shrunk(found)
+    return saving(saved, now.n, _by_fit(now, found, "of batches that are padded to their longest row"))
+
+
+def _less_padding(now: Situation, order: batches.Order, seen: Batches) -> Span:
     """Return the time in another order over that of now, as far off as the fit was where padding was measured."""
-    assert now.batches is not None
-    found = batches.ratio(now.fit, now.batches, order)
+    found = batches.ratio(now.fit, seen, order)
     return replace(found, half=math.hypot(found.known, (1 - found.value) * missed(now.seen)))
 
 
@@ -61,7 +91,7 @@ def packing(now: Situation) -> Said:
     work = batches.packed(now.batches, apart=now.apart)
     if work.batches > 0.98 * now.batches.work.batches:
         return "the rows are as long as a pack: packing changes nothing"
-    found = _less_padding(now, lambda one: batches.packed(one, apart=now.apart))
+    found = _less_padding(now, lambda one: batches.packed(one, apart=now.apart), now.batches)
     saved = now.step.shrunk(found)
     fewer = work.batches / now.batches.work.batches
     attention = "rows apart in attention" if now.apart else "attention over whole packs (no variable-length kernel)"
@@ -82,7 +112,7 @@ def padding_free(now: Situation) -> Said:
     """The rows of a batch joined, without padding."""
     if now.batches is None or now.batches.padding < 1e-3:
         return "the batches hold no padding"
-    found = _less_padding(now, lambda one: batches.flattened(one, apart=now.apart))
+    found = _less_padding(now, lambda one: batches.flattened(one, apart=now.apart), now.batches)
     attention = "rows apart in attention" if now.apart else "attention over the joined row (no variable-length kernel)"
     return Forecast(
         "padding_free",

@@ -26,12 +26,12 @@ class Loaded(NamedTuple):
     ids: Callable[[], Any]
     shape: tuple[int, ...]
     mask: Callable[[], Any]
-    """The mask, or the count of real tokens where it had to be taken at once; None where there is neither."""
+    """The mask, or the real tokens of each row where they had to be taken at once; None where there is neither."""
     labels: Callable[[], Any]
-    """The same for the labels."""
+    """The labels, or how many of them are no padding; None where there is neither."""
 
 
-def _constant(value: int | None) -> Callable[[], int | None]:
+def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
@@ -45,7 +45,7 @@ class Batches:
         self._integers = (torch.int64, torch.int32, torch.int16, torch.uint8)
         # the method as it was before anything was replaced: our own reading is nobody's synchronisation.
         # PyTorch counts, not NumPy: its code is in the caches already, NumPy's first call after a step takes 50 us
-        self.item = torch._C.TensorBase.item
+        self.item, self._list = torch._C.TensorBase.item, torch._C.TensorBase.tolist
         self._loaded: deque[Loaded] = deque(maxlen=LOADED)
         self._labels_from_loss = False
         self._unseen = torch._C.DisableTorchFunction
@@ -96,6 +96,8 @@ class Batches:
         mask = kwargs.get("attention_mask")
         loaded = self._loader_s(ids)
         self._observer.count("slots", ids.numel())
+        if ids.dim() > 1:  # else all tokens lie in one row, whose examples only the model knows
+            self._observer.count("rows", ids.shape[0])
         self._count_real(ids, mask, loaded.mask() if loaded else None)
         self._count_labelled(kwargs.get("labels"), loaded.labels() if loaded else None)
         shape = "×".join(map(str, ids.shape)) + ("" if mask is None else " masked")
@@ -103,12 +105,18 @@ class Batches:
             self._observer.count("new_shapes")
 
     def loss(self, target: Any, ignored: int) -> None:
-        """A cross-entropy was called: its targets say which tokens are labelled, where nobody else said."""
-        if self._labels_from_loss:
-            self.quietly(self._count_targets, target, ignored)
+        """A cross-entropy was called: over how many rows of the output layer, and by how many calls.
+
+        Its targets also say which tokens are labelled, where nobody else said.
+        """
+        self.quietly(self._count_targets, target, ignored)
 
     def _count_targets(self, target: Any, ignored: int) -> None:
-        if self._on_host(target) and target.dtype in self._integers:
+        if not isinstance(target, self._tensor) or target.dtype not in self._integers:
+            return
+        self._observer.count("losses")
+        self._observer.count("loss_rows", target.numel())
+        if self._labels_from_loss and self._on_host(target):
             self._observer.count("labelled", self.item((target != ignored).sum()))
             self._facts["counts.labelled"] = "targets of cross_entropy"
 
@@ -124,15 +132,24 @@ class Batches:
         return None
 
     def _count_real(self, ids: Any, mask: Any, loaded: Any) -> None:
-        real = loaded if isinstance(loaded, int) else self._real(loaded if mask is None else mask)
-        if real is not None:
+        real = loaded if isinstance(loaded, list) else self._real(loaded if mask is None else mask)
+        if real:
             self._facts["counts.real"] = "attention mask"
-            self._observer.count("real", real)
+            self._count_lengths(real)
         elif mask is None:
             self._facts["counts.real"] = "no attention mask: every slot counted"
             self._observer.count("real", ids.numel())
         else:
             self._facts["counts.real"] = "not observed: the mask lies on the device or is not rows × tokens"
+
+    def _count_lengths(self, real: list[int]) -> None:
+        """Count the real tokens of a batch's rows, and what tells how alike the rows of a batch are."""
+        count, tokens = self._observer.count, sum(real)
+        squares = sum(length * length for length in real)
+        count("real", tokens)
+        count("longest_slots", len(real) * max(real))
+        count("row_squares", squares)
+        count("mixed_squares", squares - tokens * tokens // len(real))
 
     def _count_labelled(self, labels: Any, loaded: Any) -> None:
         labelled = loaded if isinstance(loaded, int) else self._labelled(loaded if labels is None else labels)
@@ -143,10 +160,10 @@ class Batches:
         elif "counts.labelled" not in self._facts:
             self._facts["counts.labelled"] = "not observed: no labels on the host"
 
-    def _real(self, mask: Any) -> int | None:
+    def _real(self, mask: Any) -> list[int] | None:
         if not self._on_host(mask) or mask.dim() != 2:
             return None
-        return int(self.item(mask.sum()))
+        return [int(length) for length in self._list(mask.sum(1))]
 
     def _labelled(self, labels: Any) -> int | None:
         if not self._on_host(labels) or labels.dim() < 2:

@@ -198,8 +198,10 @@ class ModuleHooks:
         @functools.wraps(function)
         def cross_entropy(*args: Any, **kwargs: Any) -> Any:
             if self._gate.open and not self._compiling() and not self._observer.backward_depth:
+                begin = time.perf_counter_ns()
                 target = args[1] if len(args) > 1 else kwargs.get("target")
                 self._batches.loss(target, kwargs.get("ignore_index", IGNORED))
+                self._observer.add_cost(time.perf_counter_ns() - begin)
             return booked(*args, **kwargs)
 
         return cross_entropy
