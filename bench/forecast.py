@@ -176,9 +176,20 @@ def stepprobe(*words: str, check: bool = True) -> subprocess.CompletedProcess:
     return done
 
 
+KEPT_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+}
+"""The C library keeps what was freed, as PyTorch's allocator does on a card. By default it gives large blocks back, and
+whether a step faults them in again hangs on what lies behind them: a tenth to a half of a step, one way in the script
+and the other where the step is driven (docs/log.md)."""
+
+
 def environment() -> dict[str, str]:
-    """One thread, so that the thread's CPU time is all the work there is; no hub."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+    """One thread, so that the thread's CPU time is all the work there is; memory that is kept; no hub."""
+    fixed = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+    return {**os.environ, **KEPT_MEMORY, **fixed}
 
 
 def line_of(row: Row) -> str:
@@ -231,8 +242,8 @@ def page(rows: list[Row], log: str, arguments: argparse.Namespace, seconds: floa
         [
             "# What was predicted, and what came",
             "",
-            f"Made by `{command}` on {platform.machine()}, {os.cpu_count()} cores, one thread a training, in "
-            f"{seconds / 60:.0f} minutes.",
+            f"Made by `{command}` on {platform.machine()}, {os.cpu_count()} cores, one thread a training, freed memory "
+            f"kept as on a card (docs/log.md), in {seconds / 60:.0f} minutes.",
             "",
             "Each row is a pair of real trainings of a tiny model that differ in one change. The one before ran under "
             "`stepprobe profile`, whose `forecast.<remedy>` is the prediction: it had seen nothing of the one after. "

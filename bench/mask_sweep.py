@@ -123,7 +123,7 @@ def built(name: str) -> tuple:
     from transformers import CONFIG_MAPPING
 
     from stepprobe.instruments.attention.configs import Config
-    from stepprobe.instruments.attention.subject import Observed
+    from stepprobe.instruments.attention.observed import Observed
 
     config = CONFIG_MAPPING[name]()
     if hasattr(config, "is_decoder"):

@@ -1,4 +1,4 @@
-"""The four kinds of training that we promise to cover, unmodified, end to end."""
+"""The kinds of training that we promise to cover, unmodified, end to end."""
 
 import subprocess
 import sys
@@ -15,6 +15,7 @@ STEPS = 24
 EXAMPLES = {
     "HF Trainer": (("sft_trainer.py", "--steps", f"{STEPS}"), 0),
     "TRL with LoRA": (("trl_lora.py", "--steps", f"{STEPS}"), 0),
+    "Lightning": (("lightning_module.py", "--steps", f"{STEPS}"), 0),
     "plain loop": (("plain_loop.py", "--steps", f"{STEPS}"), 0),
     "two ranks": (("ddp_gloo.py", "--steps", f"{STEPS}"), 2),
 }
@@ -70,7 +71,7 @@ def test_tokens_are_counted(attached, command, ranks):
     )
 
 
-@pytest.mark.parametrize("name", ["HF Trainer", "TRL with LoRA", "plain loop"])
+@pytest.mark.parametrize("name", ["HF Trainer", "TRL with LoRA", "Lightning", "plain loop"])
 def test_forward_and_backward_are_split(attached, name):
     figures = attached(*EXAMPLES[name][0]).figures
     for account in SPLIT:
@@ -84,6 +85,13 @@ def test_verify_accepts_the_run(attached, command, ranks):
         [sys.executable, "-m", "stepprobe", "verify", str(folder)], capture_output=True, text=True
     )
     assert verified.returncode == 0, verified.stderr
+
+
+def test_lightnings_validation_is_an_account_of_its_own(attached):
+    figures = attached("lightning_module.py", "--steps", "12", "--validate-every", "4").figures
+    assert figures["ledger.eval"] > 0.02 * figures["step.wall"]
+    assert figures["tokens.slots_per_step"] > 0
+    assert 0 < figures["ledger.logging"] < 0.2 * figures["step.wall"]
 
 
 def test_the_slow_rank_is_named(attached):

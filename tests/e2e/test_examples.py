@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = [
     ("sft_trainer.py", 0, 1),
     ("trl_lora.py", 0, 1),
+    ("lightning_module.py", 0, 6),
     ("plain_loop.py", 0, 3),
     ("ddp_gloo.py", 2, 6),
 ]

@@ -4,7 +4,8 @@ import pytest
 
 from stepprobe.instruments.attention import batches, models, tiny
 from stepprobe.instruments.attention.configs import Config
-from stepprobe.instruments.attention.subject import PLAIN, as_evidence, observe
+from stepprobe.instruments.attention.observed import PLAIN, observe
+from stepprobe.instruments.attention.subject import as_evidence
 from stepprobe.probes import mask
 
 

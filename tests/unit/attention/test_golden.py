@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from stepprobe.instruments.attention import models  # noqa: E402
-from stepprobe.instruments.attention.subject import Way  # noqa: E402
+from stepprobe.instruments.attention.observed import Way  # noqa: E402
 from tests.fakes import attention as fake  # noqa: E402
 from tests.fakes.attention import cell, config, holds, kinds, report, value  # noqa: E402
 from tests.unit.attention.test_capture import Spy  # noqa: E402

@@ -7,7 +7,7 @@ pytest.importorskip("transformers")
 
 import msgspec  # noqa: E402
 
-from stepprobe.instruments.attention import remembered, subject  # noqa: E402
+from stepprobe.instruments.attention import observed, remembered  # noqa: E402
 from stepprobe.instruments.attention.remembered import Results  # noqa: E402
 from stepprobe.model.attention import CAPTURE, read_capture  # noqa: E402
 from tests.fakes import attention as fake  # noqa: E402
@@ -26,7 +26,7 @@ def captured(config, kind):
 @pytest.fixture
 def no_twin(monkeypatch):
     """The twin computes with values and remembers nothing."""
-    monkeypatch.setattr(subject.twin, "observe_twin", lambda *_: ())
+    monkeypatch.setattr(observed.twin, "observe_twin", lambda *_: ())
 
 
 @pytest.mark.usefixtures("no_twin")

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import time
 
@@ -254,7 +255,7 @@ def test_a_kill_before_any_write_loses_no_evidence(tmp_path, monkeypatch):
 
         with monkeypatch.context() as killing:
             for name in ("fsync", "replace"):
-                killing.setattr(store.os, name, counted(getattr(store.os, name)))
+                killing.setattr(os, name, counted(getattr(os, name)))
             try:
                 run(tmp_path / str(survived), STEPS)
             except Killed:

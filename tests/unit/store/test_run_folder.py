@@ -2,12 +2,15 @@ import errno
 import json
 import os
 import re
+import time
 
+import msgspec
 import pytest
 
 from stepprobe import store
 from stepprobe.errors import EvidenceError, StepprobeError, UsageError
 from stepprobe.model.evidence import Evidence
+from stepprobe.store.manifest import Manifest, write_manifest
 
 PLANNED = Evidence(
     probe="ledger",
@@ -44,8 +47,8 @@ def edit_manifest(folder, change):
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())
     change(content)
-    manifest = store.msgspec.convert(content, store.Manifest)
-    store._write_manifest(folder, manifest)
+    manifest = msgspec.convert(content, Manifest)
+    write_manifest(folder, manifest)
 
 
 def test_evidence_comes_back_as_it_was(sealed):
@@ -82,13 +85,13 @@ def test_a_hostile_name_stays_one_plain_folder(tmp_path, name):
 
 
 def test_text_that_is_no_unicode_can_be_kept(tmp_path):
-    planned = store.msgspec.structs.replace(PLANNED, subject="python b\udcff.py", environment={"env.X": "\udc80"})
+    planned = msgspec.structs.replace(PLANNED, subject="python b\udcff.py", environment={"env.X": "\udc80"})
     evidence = store.load(store.create(tmp_path, "b", planned, ("python", "b\udcff.py")))
     assert evidence.subject == "python b\\udcff.py"
 
 
 def test_two_runs_in_one_second_do_not_share_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(store.time, "strftime", lambda form: "20260101-000000")
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     assert [make(tmp_path).name for _ in range(3)] == [
         "20260101-000000-run-train",
         "20260101-000000-run-train-2",
@@ -210,7 +213,7 @@ def full_disk(descriptor):
 
 def test_a_full_disk_keeps_the_evidence_and_names_the_next_step(folder, monkeypatch):
     with monkeypatch.context() as full:
-        full.setattr(store.os, "fsync", full_disk)
+        full.setattr(os, "fsync", full_disk)
         with pytest.raises(StepprobeError, match=r"No space left.*evidence there is kept.*stepprobe report"):
             store.seal(folder, "finished")
         with pytest.raises(StepprobeError, match="No space left"):
@@ -231,9 +234,9 @@ def test_an_open_or_reportless_folder_cannot_be_verified(folder):
 
 
 def test_the_newest_is_the_last_that_was_made_not_the_last_that_was_touched(tmp_path, monkeypatch):
-    monkeypatch.setattr(store.time, "strftime", lambda form: "20260101-000000")
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     older = make(tmp_path)
-    monkeypatch.setattr(store.time, "strftime", lambda form: "20260101-000001")
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000001")
     newer = make(tmp_path)
     store.seal(older, "finished")
     assert store.newest(tmp_path) == newer

@@ -7,7 +7,8 @@ from stepprobe.errors import UsageError
 from stepprobe.instruments.attach.first_calls import unwrapped
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_config, version_notes
-from stepprobe.instruments.attention.subject import Way, as_evidence, observe
+from stepprobe.instruments.attention.observed import Way, observe
+from stepprobe.instruments.attention.subject import as_evidence
 from stepprobe.model.evidence import Evidence
 
 _LABELS = ("labels", "num_items_in_batch")

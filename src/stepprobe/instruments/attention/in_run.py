@@ -9,7 +9,7 @@ from typing import Any
 from stepprobe.errors import NotObserved, StepprobeError, UsageError
 from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_raw
-from stepprobe.instruments.attention.subject import Observed, Way
+from stepprobe.instruments.attention.observed import Observed, Way
 from stepprobe.instruments.uncollected import uncollected
 from stepprobe.model.attention import Capture, write_capture
 from stepprobe.model.first_calls import FORETOLD, KeptCall, ModelLine, read_first_calls, values
