@@ -175,6 +175,7 @@ class ModuleHooks:
                     return function(*args, **kwargs)
                 whole = RECOMPUTE if observer.backward_depth else FORWARD
                 if not observer.detail and clock.stack[-1] in (whole, BACKWARD):
+                    observer.passes += 1
                     return function(*args, **kwargs)
                 detail = observer.detail
                 depth = clock.push(account if detail and whole == FORWARD else whole)

@@ -69,6 +69,8 @@ class Observer:
         self.parts = self.inside_ns = self.put_aside = 0
         """Calls of hooked parts of the model in this step, what their hooks saw of their own cost, and how many hooks
         were put aside in between."""
+        self.passes = self.reads = 0
+        """Calls in this step that wrappers let through without an event (``Budget.cost_of``)."""
         self.on = Occasions()
         self.take_over: Any = None  # takes the script's step over for experiments; None where there are none
         self.aside = ""
@@ -246,7 +248,7 @@ class Observer:
     def _clean(self) -> None:
         """Nothing is counted yet in the step to come, and whether it is observed in detail is drawn."""
         self.counters = {}
-        self.parts = self.inside_ns = self.put_aside = 0
+        self.parts = self.inside_ns = self.put_aside = self.passes = self.reads = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index) and not self.aside)
 
@@ -291,7 +293,8 @@ class Observer:
                 accounts[account] = (spent, max(0, spent - busy))
         if not self.aside:
             self.budget.feel(self.parts - self.put_aside / HOOKS_OF_A_PART, self.inside_ns)
-        cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
+        syncs = self.counters.get("syncs", 0)
+        cost = self._own_ns + self.budget.cost_of(books.events, self.parts, syncs, self.passes, self.reads)
         cpu_ns = books.end_cpu - books.begin_cpu
         if not self.aside:
             self.budget.learn(self.detail, cost, cpu_ns)

@@ -1,7 +1,6 @@
 """Calls that make the host wait for the device or copy between them, by the line that makes them."""
 
 import sys
-import time
 from collections.abc import Callable
 from threading import get_ident
 from types import ModuleType
@@ -36,44 +35,46 @@ def forget_device(observer: Observer, torch: ModuleType) -> None:
 
 def counted(observer: Observer, compiler: ModuleType, operation: str, account: int) -> Callable[[Any], Any]:
     """Return a decorator that counts a method of tensors by the line that calls it, and books its time."""
+    return lambda method: _counted(method, observer, compiler, operation, account)
+
+
+def _counted(method: Any, observer: Observer, compiler: ModuleType, operation: str, account: int) -> Any:
     clock, gate, sites = observer.clock, observer.gate, observer.sites
-    now, getframe, tracing = time.perf_counter_ns, sys._getframe, compiler.is_dynamo_compiling
-    compiling = compiler.is_compiling
+    tracing, compiling, getframe = compiler.is_dynamo_compiling, compiler.is_compiling, sys._getframe
+    known = Places(method)
 
-    def decorate(method: Any) -> Any:
-        known = Places(method)
+    @unseen(method)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if tracing():
+            return method(*args, **kwargs)
+        # an optimizer reads its own step counters: on the CPU they are no wait for anybody
+        if clock.stack[-1] == OPTIMIZER and not observer.in_closure:
+            observer.reads += 1
+            return method(*args, **kwargs)
+        try:
+            caller = getframe(1)
+        except ValueError:  # a thread that runs nothing else
+            return method(*args, **kwargs)
+        place = known.get((id(caller.f_code), caller.f_lasti)) or known.meet(caller)
+        if not gate.open or clock.stack[-1] == OPTIMIZER or compiling() or get_ident() != clock.owner:
+            return place.call(args, kwargs)
+        row = place.row or sites.sync(place, operation)
+        row[0] += 1
+        counters = observer.counters
+        calls = counters["syncs"] = counters.get("syncs", 0) + 1
+        if calls > TIMED and calls % TIMED:
+            counters["syncs_untimed"] = counters.get("syncs_untimed", 0) + 1
+            return place.call(args, kwargs)
+        depth = clock.push(account)
+        begin = clock.wall_at
+        try:
+            return place.call(args, kwargs)
+        finally:
+            clock.pop_to(depth)
+            row[1] += 1
+            row[2] += clock.wall_at - begin
 
-        @unseen(method)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            # an optimizer reads its own step counters: on the CPU they are no wait for anybody
-            if tracing() or (clock.stack[-1] == OPTIMIZER and not observer.in_closure):
-                return method(*args, **kwargs)
-            try:
-                caller = getframe(1)
-            except ValueError:  # a thread that runs nothing else
-                return method(*args, **kwargs)
-            place = known.get((id(caller.f_code), caller.f_lasti)) or known.meet(caller)
-            if not gate.open or clock.stack[-1] == OPTIMIZER or compiling() or get_ident() != clock.owner:
-                return place.call(args, kwargs)
-            row = place.row or sites.sync(place, operation)
-            row[0] += 1
-            counters = observer.counters
-            calls = counters["syncs"] = counters.get("syncs", 0) + 1
-            if calls > TIMED and calls % TIMED:
-                counters["syncs_untimed"] = counters.get("syncs_untimed", 0) + 1
-                return place.call(args, kwargs)
-            depth = clock.push(account)
-            begin = now()
-            try:
-                return place.call(args, kwargs)
-            finally:
-                row[1] += 1
-                row[2] += now() - begin
-                clock.pop_to(depth)
-
-        return counted
-
-    return decorate
+    return counted
 
 
 def _to_device(observer: Observer, compiler: ModuleType) -> Callable[[Any], Any]:
