@@ -5,18 +5,22 @@ import math
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from stepprobe import probes, store
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.errors import AssertionFailed, EvidenceError, NotObserved, StepprobeError, UsageError
-from stepprobe.instruments.experiments import quiet
 from stepprobe.launch import command, masks, script, stages
 from stepprobe.model.calibration import CALIBRATION, Pair
 from stepprobe.model.estimate import exact
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.harness import Subject
 from stepprobe.model.report import Report
+
+if TYPE_CHECKING:
+    from stepprobe.analysis.ledger.recorded import Recorded
 
 _LOCAL = "run"  # where the folder lies is the one field of a report that does not come from evidence
 _PATIENCE_S = 6  # a data worker whose parent was killed looks for it every 5 s, then ends
@@ -84,15 +88,13 @@ def profile(
         UsageError: The command cannot be started, or the run folder cannot be made. Nothing was run.
         NotObserved: The machine is plainly too busy to measure on, and ``anyway`` is ``no``. Nothing was run.
     """
-    command.check(argv)
-    if experiments["anyway"] == "no" and (why := quiet.before_start()):
-        raise NotObserved(f"not started: {why}")
     planned = script.plan(argv, steps=steps, warmup="auto", trace=trace, experiments=experiments)
     return _observe(argv, planned, out, foretells=True, output_to_stderr=output_to_stderr)
 
 
 def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bool, output_to_stderr: bool) -> Result:
     command.check(argv)
+    script.check_machine(planned)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
     evidence = probes.load(planned.probe).measure(subject)
@@ -187,6 +189,17 @@ def fit(folder: Path) -> bytes:
     return fit_of(store.load(folder))
 
 
+def recorded(folder: Path) -> "Recorded":
+    """Return what a run folder says about the batches of its job.
+
+    Raises:
+        EvidenceError: The folder or a file in it is missing or damaged.
+    """
+    from stepprobe.analysis.ledger.recorded import recorded as read
+
+    return read(store.load(folder))
+
+
 def verify(folder: Path) -> Report:
     """Check every hash of a run folder, derive its report again and compare it with the one that is kept.
 
@@ -235,7 +248,7 @@ def compare(before: Path, after: Path) -> Report:
         EvidenceError: A folder or a file in it is missing or damaged.
         NotObserved: One of them holds no step.
     """
-    from stepprobe.analysis.ledger import comparison
+    from stepprobe.analysis.outcome import comparison
     from stepprobe.analysis.outcome.log import pairs_of
 
     runs = store.load(before), store.load(after)
@@ -314,15 +327,7 @@ def _has_any(evidence: Evidence, derived: Report) -> bool:
 
 
 def _not_measured(evidence: Evidence, folder: Path, reason: str) -> Report:
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=reason,
-        figures={},
-        environment=dict(evidence.environment),
-        run=_path(folder),
-    )
+    return msgspec.structs.replace(unmeasured(evidence, reason), run=_path(folder))
 
 
 def _tell(error: Exception) -> str:

@@ -10,12 +10,14 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
+from stepprobe import probes
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.finding import Control, Remedy
 from stepprobe.model.report import Report
 from stepprobe.report import html as page
 from stepprobe.report import json, markdown, terminal
+from stepprobe.report.fitting import WORD_MOST
 from stepprobe.report.numbers import NBSP
 from stepprobe.report.text import visible
 from tests.fakes.reports import REPORTS
@@ -252,3 +254,24 @@ def test_renderers_load_late():
     code += "print([m for m in ('rich', 'jinja2', 'vl_convert', 'numpy', 'torch') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", ["padding", "bucket", "check", "mask", "trace"])
+def test_tables_of_the_probes_cut_nothing_at_usual_widths(name, width):
+    probe = probes.load(name)
+    evidence, _ = probe.control()
+    report = probe.derive(evidence)
+    assert any(codes(table) for table in report.tables) is (name == "bucket")
+    for table in report.tables:
+        alone = msgspec.structs.replace(report, tables=(table,), findings=(), notes=(), ledger=())
+        shown = terminal.render(alone, width=width)
+        assert [row[place] for row in table.rows for place in codes(table) if row[place] not in shown] == []
+        cells = [cell for row in table.rows for cell in row if isinstance(cell, str)]
+        long = [cell for cell in cells if max(map(len, cell.split()), default=0) > WORD_MOST]  # kernels of a trace
+        said = "".join([*cells, table.caption, table.title, report.title, report.headline])
+        assert shown.count("…") <= said.count("…") + len(long), shown
+
+
+def codes(table):
+    return [place for place, head in enumerate(table.columns) if head.code]

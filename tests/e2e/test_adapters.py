@@ -106,3 +106,8 @@ def test_steps_ends_the_job_cleanly(attached):
     assert observed.returncode == 0
     assert observed.figures["step.measured"] == 8
     assert observed.figures["step.count"] == 10 + len([1 for one in evidence(observed.folder)[0].steps if one.aside])
+
+
+def test_the_length_that_trl_cuts_rows_to_is_noted(attached):
+    (process,) = evidence(attached(*EXAMPLES["TRL with LoRA"][0]).folder)
+    assert process.facts["max_length"] == 128

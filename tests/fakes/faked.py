@@ -66,7 +66,7 @@ def installed(patch):
     patch.setattr(probes, "load", lambda name: CountingProbe())
     stand_ins = {f"stepprobe.report.{name}": {"render": render} for name, render in RENDERERS.items()}
     stand_ins["stepprobe.report.json"]["schema"] = lambda: "{}\n"
-    stand_ins["stepprobe.analysis.ledger.comparison"] = {"examine": examine}
+    stand_ins["stepprobe.analysis.outcome.comparison"] = {"examine": examine}
     for name, contents in stand_ins.items():
         module = ModuleType(name)
         vars(module).update(contents)

@@ -1,13 +1,13 @@
 """PyTorch itself: optimizers, backward, losses, loaders, gradient scaling. Every framework ends here."""
 
-import functools
 import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from stepprobe.instruments.attach import copies, tensors
+from stepprobe.instruments.attach import callers, copies, tensors
 from stepprobe.instruments.attach.batches import Batches
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.modules import ModuleHooks
@@ -54,15 +54,18 @@ def _optimizers(observer: Observer, torch: ModuleType) -> None:
     patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
 
 
-def _outside_graphs(torch: ModuleType, tell: Callable[[], None]) -> Callable[..., None]:
-    """Return a hook for ``tell`` that a compiled optimizer step leaves its graph for, as it does for its own hooks."""
+def _outside_graphs(torch: ModuleType, tell: Callable[..., None]) -> Callable[..., None]:
+    """Return a hook for ``tell`` that a compiled optimizer step leaves its graph for, as it does for its own hooks.
+
+    ``tell`` is told whether the step was given a closure.
+    """
     compiling, aside = torch.compiler.is_compiling, torch._disable_dynamo(tell)
 
-    def hook(*_: Any) -> None:
+    def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if compiling():
             aside()
         else:
-            tell()
+            tell(any(one is not None for one in (*args[1:], *kwargs.values())))  # the first is the optimizer
 
     return hook
 
@@ -72,7 +75,7 @@ def _subclasses(root: type) -> set[type]:
 
 
 def _scaled(observer: Observer, step: Any) -> Any:
-    @functools.wraps(step)
+    @unseen(step)
     def scaled(scaler: Any, *args: Any, **kwargs: Any) -> Any:
         before = observer.optimizer_steps
         result = step(scaler, *args, **kwargs)
@@ -101,7 +104,7 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
     for_training = dataloader.torch.is_grad_enabled  # what is drawn without gradients begins and ends no step
 
     def waiting(next_: Any) -> Any:
-        @functools.wraps(next_)
+        @unseen(next_)
         def waiting(iterator: Any) -> Any:
             if for_training():
                 observer.data_asked()
@@ -115,7 +118,7 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
         return waiting
 
     def starting(iter_: Any) -> Any:
-        @functools.wraps(iter_)
+        @unseen(iter_)
         def starting(loader: Any) -> Any:
             if for_training():
                 observer.data_asked()
@@ -150,7 +153,7 @@ def attach_fetch(observer: Observer, fetch: ModuleType) -> None:
     collate = booked(clock, gate, INDEX["data.collate"])
 
     def splitting(fetch_: Any) -> Any:
-        @functools.wraps(fetch_)
+        @unseen(fetch_)
         def splitting(fetcher: Any, indices: Any) -> Any:
             if not gate.open:
                 return fetch_(fetcher, indices)
@@ -193,10 +196,16 @@ def attach_rules(_: Observer, rules: Any) -> None:
     rules.BUILTIN_INLINE_WHEN_CALLED = type(called)((*called, OURS))
 
 
+def attach_frames(_: Observer, eval_frame: Any) -> None:
+    """Let ``torch.compile`` compile none of the stand-ins, which say that they lie in the user's files."""
+    callers.tell(eval_frame.skip_code)
+
+
 ON_IMPORT = {
     "torch": attach,
     "torch.utils.data.dataloader": attach_loader,
     "torch.utils.data._utils.fetch": attach_fetch,
     "torch._dynamo.callback": attach_compiler,
     "torch._dynamo.trace_rules": attach_rules,
+    "torch._dynamo.eval_frame": attach_frames,
 }

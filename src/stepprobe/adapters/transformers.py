@@ -5,6 +5,7 @@ import inspect
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.patches import booked, swallowed
@@ -49,7 +50,7 @@ def _logging(observer: Observer, log: Any) -> Any:
     """Keep the numbers about speed and tokens that the framework itself logs, for comparison with ours."""
     logged = booked(observer.clock, observer.gate, INDEX["logging"])(log)
 
-    @functools.wraps(log)
+    @unseen(log)
     def logging(trainer: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         for name, value in logs.items():
             if isinstance(value, (int, float)) and abs(value) < MOST and ("per_second" in name or "tokens" in name):
@@ -60,7 +61,7 @@ def _logging(observer: Observer, log: Any) -> Any:
 
 
 def _noting_settings(observer: Observer, loop: Any) -> Any:
-    @functools.wraps(loop)
+    @unseen(loop)
     def noting(trainer: Any, *args: Any, **kwargs: Any) -> Any:
         observer.facts.setdefault("framework", "transformers")
         for name in SETTINGS:
@@ -75,7 +76,7 @@ def _noting_settings(observer: Observer, loop: Any) -> Any:
 
 
 def _ending(observer: Observer, finalize: Any) -> Any:
-    @functools.wraps(finalize)
+    @unseen(finalize)
     def ending(*args: Any, **kwargs: Any) -> Any:
         observer.training_ended()
         return finalize(*args, **kwargs)

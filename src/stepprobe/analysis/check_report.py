@@ -7,15 +7,17 @@ import msgspec
 
 from stepprobe.analysis.attention.derive import mask_answer
 from stepprobe.analysis.lengths import loss_report
+from stepprobe.analysis.lengths.beyond import Fit, fit
 from stepprobe.analysis.lengths.cost import MODEL, model_sizes
 from stepprobe.analysis.lengths.options import read_options
 from stepprobe.analysis.lengths.padding_answer import padding_answer
 from stepprobe.analysis.limits.decoder import Decoder
 from stepprobe.errors import EvidenceError
+from stepprobe.model.attention import CAPTURE, read_capture
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Finding, Remedy
-from stepprobe.model.lengths import ABOUT, ARRAYS
+from stepprobe.model.lengths import ABOUT, ARRAYS, decode
 from stepprobe.model.report import Report, Table, Verdict
 
 WASTE = 0.1
@@ -23,6 +25,8 @@ WASTE = 0.1
 GIB = 1 << 30
 LARGE_LOSS = GIB
 """Bytes of the loss from which on chunks are a finding."""
+_SETTINGS = ("batch_size", "length", "padding", "max_length")
+_BY_ROWS = "from the lengths of the rows"
 _ORDER: tuple[Verdict, ...] = ("not measured", "fail", "warn", "ok")
 
 
@@ -39,9 +43,10 @@ def check_report(evidence: Evidence) -> Report:
     counted = ARRAYS in known or ABOUT in known
     data = padding_answer(msgspec.structs.replace(evidence, files=known)) if counted else None
     loss, tables = _loss(evidence, data, sizes, vocabulary)
-    figures = {**mask.figures, **(data.figures if data else {}), **loss}
-    findings = (*mask.findings, *_findings(figures))
-    verdict = min((mask.verdict, *([data.verdict] if data else [])), key=_ORDER.index)
+    beyond = _fit(evidence) if data and data.verdict != "not measured" else Fit()
+    figures = {**mask.figures, **(data.figures if data else {}), **loss, **beyond.figures}
+    findings = (*beyond.findings, *mask.findings, *_findings(figures))
+    verdict = min((mask.verdict, beyond.verdict, *([data.verdict] if data else [])), key=_ORDER.index)
     return msgspec.structs.replace(
         mask,
         verdict="warn" if verdict == "ok" and findings else verdict,
@@ -51,8 +56,31 @@ def check_report(evidence: Evidence) -> Report:
         controls=(*mask.controls, *(data.controls if data else ())),
         tables=(*mask.tables, *(data.tables if data else ()), *tables),
         charts=(*mask.charts, *(data.charts if data else ())),
-        notes=(*mask.notes, *(data.notes if data else _without_data(loss))),
+        notes=(
+            *_asked(evidence.options, figures, counted),
+            *mask.notes,
+            *(data.notes if data else _without_data(loss)),
+        ),
     )
+
+
+def _asked(options: Mapping[str, str], figures: Mapping[str, Estimate], counted: bool) -> Iterator[str]:
+    """Say what was asked about, and where each setting comes from."""
+    size, length, padding, cut = (options.get(f"{name}_from") for name in _SETTINGS)
+    if not size:
+        return
+    rows = int(options["length"])
+    if not counted:
+        said, usual = f"rows of {rows:,} tokens ({length})", "the default, set it: --padding"
+    elif options.get("max_length"):
+        said, usual = f"rows cut to {int(options['max_length']):,} tokens ({cut})", _BY_ROWS
+    else:
+        said, usual = "rows as long as they are (nothing says where they are cut, set it: --max-length)", _BY_ROWS
+    padded = f"padding {options['padding']} ({padding or usual})"
+    yield f"Asked with batch size {int(options['batch_size']):,} ({size}), {said}, {padded}."
+    longest = figures["lengths.max"].value if "lengths.max" in figures else 0
+    if rows < min(longest, int(options["max_length"] or longest)):
+        yield f"The masks were asked at {rows:,} tokens, not at the longest row; --length asks at another."
 
 
 def _sizes(files: Mapping[str, bytes]) -> tuple[Decoder | None, int]:
@@ -67,6 +95,14 @@ def _sizes(files: Mapping[str, bytes]) -> tuple[Decoder | None, int]:
     text = config.get("text_config", config)
     found = text.get("vocab_size") if isinstance(text, dict) else None
     return None, found if isinstance(found, int) else 0
+
+
+def _fit(evidence: Evidence) -> Fit:
+    """Hold the dataset to what the model has room for."""
+    lengths = decode(evidence.files)
+    if lengths is None or CAPTURE not in evidence.files:
+        return Fit()
+    return fit(read_capture(evidence.files[CAPTURE]), lengths, read_options(evidence.options))
 
 
 def _loss(
@@ -102,7 +138,7 @@ def _findings(figures: Mapping[str, Estimate]) -> Iterator[Finding]:
         rows = figures["padding.truncated_rows"].value
         yield _of_data(
             "padding.truncated",
-            f"{rows:,.0f} rows are longer than --length: {lost.value:.2%} of all tokens are cut off.",
+            f"{rows:,.0f} rows are longer than the length they are cut to: {lost.value:.2%} of all tokens are lost.",
             lost,
             "raise the length (the table of limits says what each cuts), or split rows",
             ("padding.truncated_share", "padding.truncated_rows", "lengths.max"),
@@ -146,6 +182,10 @@ def _headline(figures: Mapping[str, Estimate], data: Report | None) -> Iterator[
         yield data.headline
         return
     yield f"{figures['padding.waste_share'].value:.1%} padding"
+    beyond = figures.get("positions.rows_beyond")
+    if beyond is not None and beyond.value:
+        rows = "1 row is" if beyond.value == 1 else f"{beyond.value:,.0f} rows are"
+        yield f"{rows} longer than the model's {figures['positions.model'].value:,.0f} positions"
     if figures["padding.truncated_share"].value:
         yield f"{figures['padding.truncated_share'].value:.2%} of the tokens cut off"
 

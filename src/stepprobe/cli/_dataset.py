@@ -14,10 +14,13 @@ from stepprobe.cli._parser import positive
 from stepprobe.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
+    from stepprobe.instruments.dataset.counting import Settings
     from stepprobe.instruments.dataset.subject import Dataset
     from stepprobe.model.evidence import Evidence
     from stepprobe.session import Result
 
+BATCH_SIZE = 8
+MODEL = "model.json"
 _HIDDEN = argparse.SUPPRESS
 _MORE = (
     "column loss-mask template skip-broken model fit world-size accumulation pad-to-multiple-of pack-to workers sample"
@@ -39,21 +42,26 @@ def add_dataset(parser: argparse.ArgumentParser, *, more: str = "") -> None:
     parser.add_argument("data", nargs="*", metavar="DATA", help="files or folders; - reads standard input")
     parser.add_argument("--tokenizer", metavar="T", help="folder, tokenizer.json, or model in the local cache")
     parser.add_argument("--max-length", type=positive, metavar="N", help="tokens after which a row is cut")
-    parser.add_argument("--batch-size", type=positive, default=8, metavar="N", help="rows a device takes (default: 8)")
+    parser.add_argument("--batch-size", type=positive, metavar="N", help=f"rows a device takes (default: {BATCH_SIZE})")
     parser.add_argument("--source", metavar="COL", help="column that names the source of a row")
     parser.add_argument("--full", action="store_true", help="tokenise every row, not a sample")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--column", help=_HIDDEN)
-    parser.add_argument("--loss-mask", choices=("auto", "all", "assistant", "completion"), default="auto", help=_HIDDEN)
-    parser.add_argument("--template", type=Path, help=_HIDDEN)
-    parser.add_argument("--skip-broken", action="store_true", help=_HIDDEN)
+    add_reading(parser)
     parser.add_argument("--model", help=_HIDDEN)
     parser.add_argument("--fit", type=Path, help=_HIDDEN)
     parser.add_argument("--accumulation", type=positive, default=1, help=_HIDDEN)
     parser.add_argument("--pad-to-multiple-of", type=positive, default=1, help=_HIDDEN)
     parser.add_argument("--pack-to", type=positive, help=_HIDDEN)
     parser.add_argument("--workers", type=positive, default=1, help=_HIDDEN)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add the options about how rows are read, which the help leaves out."""
+    parser.add_argument("--column", help=_HIDDEN)
+    parser.add_argument("--loss-mask", choices=("auto", "all", "assistant", "completion"), default="auto", help=_HIDDEN)
+    parser.add_argument("--template", type=Path, help=_HIDDEN)
+    parser.add_argument("--skip-broken", action="store_true", help=_HIDDEN)
     parser.add_argument("--sample", type=positive, default=2000, help=_HIDDEN)
 
 
@@ -84,26 +92,39 @@ def _subject(
     if not arguments.data:
         raise UsageError(f"name a dataset, or - for standard input; see stepprobe {probe} --help")
     need_numpy("counting lengths")
-    from stepprobe.instruments.dataset import tokenizer
-    from stepprobe.instruments.dataset.counting import Settings
     from stepprobe.instruments.dataset.subject import Dataset
 
-    loaded = tokenizer.load(arguments.tokenizer, arguments.template) if arguments.tokenizer else None
     return Dataset(
         sources=tuple(arguments.data),
         planned=planned(arguments, probe, options),
-        settings=Settings(
-            tokenizer=loaded,
-            column=arguments.column,
-            source=arguments.source,
-            loss_mask=arguments.loss_mask,
-            full=arguments.full,
-            skip_broken=arguments.skip_broken,
-            sample=arguments.sample,
-        ),
+        settings=reading(arguments, arguments.tokenizer),
         workers=arguments.workers,
         cache=cache(),
         more=more,
+    )
+
+
+def reading(arguments: argparse.Namespace, tokenizer: str | None) -> "Settings":
+    """Return how rows are read.
+
+    Args:
+        arguments: The command line.
+        tokenizer: Name of what counts tokens; None where rows say their lengths.
+
+    Raises:
+        UsageError: There is no such tokenizer or template.
+    """
+    from stepprobe.instruments.dataset import tokenizer as tokenizers
+    from stepprobe.instruments.dataset.counting import Settings
+
+    return Settings(
+        tokenizer=tokenizers.load(tokenizer, arguments.template) if tokenizer else None,
+        column=arguments.column,
+        source=arguments.source,
+        loss_mask=arguments.loss_mask,
+        full=arguments.full,
+        skip_broken=arguments.skip_broken,
+        sample=arguments.sample,
     )
 
 
@@ -113,7 +134,8 @@ def planned(arguments: argparse.Namespace, probe: str, options: Mapping[str, str
     from stepprobe.model.evidence import Evidence
 
     batching = {
-        "batch_size": arguments.batch_size,
+        "batch_size": arguments.batch_size or BATCH_SIZE,
+        "batch_size_from": "--batch-size" if arguments.batch_size else "the default",
         "max_length": arguments.max_length or "",
         "ranks": arguments.world_size,
         "accumulation": arguments.accumulation,
@@ -138,10 +160,23 @@ def model_files(arguments: argparse.Namespace) -> dict[str, bytes]:
     """
     found = {}
     if arguments.model:
-        found["model.json"] = config_file(arguments.model)
+        found[MODEL] = _decoder_file(arguments.model)
     if arguments.fit:
         found["fit.json"] = _fit(arguments.fit)
     return found
+
+
+def _decoder_file(model: str) -> bytes:
+    """Return the config of a model whose sizes can be read."""
+    from stepprobe.analysis.lengths.cost import model_sizes
+
+    content = config_file(model)
+    try:
+        model_sizes({MODEL: content})
+    except EvidenceError as error:
+        said = str(error).removeprefix(f"{MODEL}: ")
+        raise UsageError(f"--model {model}: {said}; name the config.json of a decoder, or leave it out") from error
+    return content
 
 
 def config_file(model: str) -> bytes:
@@ -174,6 +209,12 @@ def _fit(path: Path) -> bytes:
 
 def _config_of(model: str) -> Path:
     path = Path(model)
+    if path.is_dir() and not (path / "config.json").is_file():
+        adapter = " but an adapter; name its base model" if (path / "adapter_config.json").is_file() else ""
+        raise UsageError(
+            f"{model} is a folder without config.json{adapter}; name a model's folder, its config.json, or a hub id in "
+            "the local cache"
+        )
     if path.is_dir():
         return path / "config.json"
     if path.is_file():
@@ -185,7 +226,10 @@ def _config_of(model: str) -> Path:
     except (ImportError, ValueError):
         cached = None
     if not isinstance(cached, str):
-        raise UsageError(f"no model at {model!r}: neither a folder, a config.json, nor a model in the local cache")
+        raise UsageError(
+            f"no model at {model!r}: neither a folder, a config.json, nor a model in the local cache; name another, or "
+            f"fetch it once with: hf download {model} config.json"
+        )
     return Path(cached)
 
 

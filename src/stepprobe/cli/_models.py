@@ -3,27 +3,71 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepprobe.cli._console import show, shown_path, tell
 from stepprobe.cli._parser import positive
 
 if TYPE_CHECKING:
+    from stepprobe.analysis.ledger.recorded import Told
     from stepprobe.instruments.attention.subject import Question
     from stepprobe.session import Result
 
+LENGTH, BATCH_SIZE = 4096, 2
 KINDS = ("none", "ones", "right", "left", "packed", "packed-ones", "padding-free")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add MODEL and what its batch looks like."""
     parser.add_argument("model", metavar="MODEL", help="a folder, a config.json, a cached hub id, or a run folder")
-    parser.add_argument("--length", type=positive, default=4096, metavar="N", help="tokens of a row (default: 4096)")
-    parser.add_argument("--batch-size", type=positive, default=2, metavar="N", help="rows of a batch (default: 2)")
-    parser.add_argument("--padding", choices=KINDS, default="none", help="what the collator makes (default: none)")
+    parser.add_argument("--length", type=positive, metavar="N", help=f"tokens of a row (default: a run's, or {LENGTH})")
+    parser.add_argument(
+        "--batch-size", type=positive, metavar="N", help=f"rows of a batch (default: a run's, or {BATCH_SIZE})"
+    )
+    parser.add_argument("--padding", choices=KINDS, help="what the collator makes (default: a run's, or none)")
     parser.add_argument("--card", default="", metavar="NAME", help="a100 (default), h100, b200, l4, 4090, t4, …, cpu")
     parser.add_argument("--out", type=Path, default=Path("stepprobe-runs"), metavar="DIR", help="where run folders go")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+class Shape(NamedTuple):
+    """The batch that is asked about, each part with where it is known from."""
+
+    batch_size: "Told"
+    length: "Told"
+    """Tokens of a row of the batch."""
+    max_length: "Told | None"
+    """Tokens after which rows of a dataset are cut; None cuts nothing."""
+    padding: "Told | None"
+    """None where nobody says."""
+    made: bool
+    """An option asks for a batch of this shape, though a run may have kept its own."""
+
+
+def shape_of(arguments: argparse.Namespace) -> Shape:
+    """Return the shape of the batch: what the command line says, else what the run recorded, else the defaults.
+
+    Raises:
+        EvidenceError: What the run kept is damaged.
+    """
+    from stepprobe import session
+    from stepprobe.analysis.ledger.recorded import Recorded, Told
+
+    folder = Path(arguments.model)
+    run = session.recorded(folder) if (folder / "manifest.json").is_file() else Recorded()
+
+    def given(value: object, option: str) -> Told | None:
+        return Told(value=str(value), source=option) if value else None
+
+    size, length = given(arguments.batch_size, "--batch-size"), given(arguments.length, "--length")
+    padding = given(arguments.padding, "--padding")
+    return Shape(
+        batch_size=size or run.batch_size or Told(value=str(BATCH_SIZE), source="the default, set it: --batch-size"),
+        length=length or run.length or Told(value=str(LENGTH), source="the default, set it: --length"),
+        max_length=length or run.max_length,
+        padding=padding or run.padding,
+        made=any((size, length, padding)),
+    )
 
 
 def ask(arguments: argparse.Namespace, options: tuple[str, ...] = (), cache_off: bool = True) -> int:
@@ -57,6 +101,7 @@ def question(
 
     Raises:
         UsageError: The card is not known.
+        EvidenceError: MODEL is a run, and what it kept is damaged.
     """
     from stepprobe.analysis.attention.kernels import CARDS
     from stepprobe.cli._parser import nearest
@@ -66,11 +111,13 @@ def question(
     card = arguments.card.lower()
     if card and card not in CARDS:
         raise UsageError(f"unknown card {card!r}{nearest(card, CARDS)}; there are: {', '.join(CARDS)}")
+    shape = shape_of(arguments)
     return Question(
         model=arguments.model,
-        length=arguments.length,
-        size=arguments.batch_size,
-        padding=arguments.padding,
+        length=int(shape.length.value),
+        size=int(shape.batch_size.value),
+        padding=shape.padding.value if shape.padding else "none",
+        made=shape.made,
         card=card,
         command=command,
         passes_cache_off=cache_off,

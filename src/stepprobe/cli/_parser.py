@@ -20,7 +20,10 @@ class Parser(argparse.ArgumentParser):
             UsageError: Always.
         """
         unknown = message.removeprefix(_UNKNOWN)
-        if unknown != message:
+        if unknown != message and not unknown.startswith("-"):
+            data = "; a dataset goes behind --data" if "--data" in self.options() else ""
+            message = f"{unknown} is one argument too many{data}"
+        elif unknown != message:
             message = f"unknown option {unknown}{nearest(unknown.split()[0].partition('=')[0], self.options())}"
         raise UsageError(f"{message}; see {self.prog} --help")
 

@@ -1,7 +1,7 @@
 """Runs a command as the shell would have, with our injection on its PYTHONPATH, and waits for it.
 
 The parent must change nothing that the script could notice. Signals that it is sent alone it passes on; those that
-the terminal sends to the whole process group have reached the script already.
+the terminal, or anybody else, sends to the whole process group have reached the script already.
 """
 
 import os
@@ -15,9 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from stepprobe.errors import UsageError
+from stepprobe.errors import NotObserved, UsageError
 from stepprobe.instruments.environment import environment
+from stepprobe.instruments.experiments import quiet
 from stepprobe.launch.command import check
+from stepprobe.launch.witness import Witness
 from stepprobe.model.evidence import Evidence
 
 INJECT = Path(__file__).parent / "inject"
@@ -72,6 +74,16 @@ def plan(
     )
 
 
+def check_machine(planned: Evidence) -> None:
+    """Look whether a step could be measured now, where experiments are planned that are not to be made anyway.
+
+    Raises:
+        NotObserved: Others leave no room for one.
+    """
+    if planned.options.get("anyway") == "no" and (why := quiet.before_start()):
+        raise NotObserved(f"not started: {why}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """A user's command, to be run once and observed (a ``model.harness.Subject``)."""
@@ -95,7 +107,12 @@ class Script:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         caller_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
         try:
-            status = _wait(self._start(program, caller_mask))
+            child = self._start(program, caller_mask)
+            witness = Witness(self.argv)
+            try:
+                status = _wait(child, witness)
+            finally:
+                witness.end()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, caller_mask)
         files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl")) if path.is_file()}
@@ -146,14 +163,16 @@ def _experiments(options: Mapping[str, str]) -> str:
     return msgspec.json.encode(asked).decode()
 
 
-def _wait(child: int) -> str:
+def _wait(child: int, witness: Witness) -> str:
     """Wait for the child, passing on what it would have received in our place; return how it ended."""
     while True:
         # with a limit: another thread of this process, which does not block SIGCHLD, may have taken it
         received = signal.sigtimedwait(_WAITED_FOR, _LOOK_AGAIN_S)
         if received is not None and received.si_signo != signal.SIGCHLD:
-            if received.si_signo in _PASSED_ON and received.si_code <= 0:  # sent by a process, to us alone
-                os.kill(child, received.si_signo)
+            number = received.si_signo
+            alone = not witness.saw(number)
+            if alone and number in _PASSED_ON and received.si_code <= 0:  # sent by a process
+                os.kill(child, number)
             continue
         pid, wait_status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
         if pid == 0:

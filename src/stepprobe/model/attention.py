@@ -156,6 +156,12 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     failed: str = ""
     """Why the forward pass did not end; empty when it did."""
+    positions: int = 0
+    """Tokens of a row that the config allows (``max_position_embeddings``); 0 where it names no number."""
+    position_kind: Literal["", "table", "rotary"] = ""
+    """How the model tells positions apart: by a table with a row each, by rotation, or by neither."""
+    vocabulary: int = 0
+    """Ids that the model can embed (``vocab_size``); 0 where the config names no number."""
     schema: Literal[1] = 1
 
 

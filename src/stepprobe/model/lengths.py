@@ -64,8 +64,16 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """The first of them, each with file, line and reason."""
     notes: tuple[str, ...] = ()
     """What else was left out or assumed while reading."""
+    largest_id: int = -1
+    """Largest token id in the rows that were looked at, the tokenizer's padding included; -1 where none was seen."""
+    tokenizer_top: int = -1
+    """Largest id that the tokenizer can give; -1 where none was loaded."""
     digest: str = ""
     """SHA-256 of ``lengths.npz`` followed by this object with an empty digest."""
+
+
+_ABSENT = {"largest_id": -1, "tokenizer_top": -1}
+"""Fields that evidence of older versions lacks, as they read there: left out of the digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +138,8 @@ def decode(files: Mapping[str, bytes]) -> Lengths | None:
 
 
 def _digest(arrays: bytes, about: About) -> str:
-    described = msgspec.json.encode(msgspec.structs.replace(about, digest=""))
+    fields = msgspec.to_builtins(msgspec.structs.replace(about, digest=""))
+    described = msgspec.json.encode({name: held for name, held in fields.items() if _ABSENT.get(name) != held})
     return hashlib.sha256(arrays + described).hexdigest()
 
 

@@ -20,6 +20,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str = ""
     """``ms``, ``1`` (a share, shown in percent), ``count``, ``tokens``, ``bytes``; empty for text."""
+    code: bool = False
+    """Its cells are lines to copy: no renderer cuts or wraps them."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

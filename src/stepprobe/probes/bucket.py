@@ -14,7 +14,6 @@ from stepprobe.analysis.lengths.packs import Packs, pack
 from stepprobe.errors import NotObserved
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.evidence import Evidence
-from stepprobe.model.finding import Control
 from stepprobe.model.harness import Subject
 from stepprobe.model.lengths import About, decode
 from stepprobe.model.report import Report
@@ -63,7 +62,8 @@ def derive(evidence: Evidence) -> Report:
     controls = recover(recovered.figures if recovered else {}, expected, usual=1e-6, tolerances=TOLERANCE)
     seen = _look(evidence)
     if seen is None:
-        return _nothing(evidence, controls)
+        lengths = decode(evidence.files)
+        return padding_report.nothing(evidence, lengths.about if lengths else None, controls)
     broken = [*(one.name for one in controls if not one.ok), *seen.sweep.faults]
     found = strategies.compare(seen.cut, seen.options, seen.cost, seen.sweep, seen.packed)
     return Report(
@@ -147,23 +147,6 @@ def _headline(seen: _Seen) -> str:
     if best.mixing:
         parts.append(f"effective batch {best.mixing.effective:.1f} of {seen.options.batch_size}")
     return " · ".join([*parts, packed])
-
-
-def _nothing(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
-    ended = "" if evidence.status == "finished" else f" ({evidence.status})"
-    lengths = decode(evidence.files)
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=(
-            f"not measured: {padding_report.nothing(lengths.about if lengths else None)}{ended}; "
-            "name a dataset whose rows hold tokens"
-        ),
-        figures={},
-        controls=controls,
-        environment=dict(evidence.environment),
-    )
 
 
 def recipe(evidence: Evidence) -> "NDArray[np.int64]":

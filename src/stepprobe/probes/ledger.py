@@ -11,6 +11,7 @@ from stepprobe.analysis.ledger.known import EXPECTED, TOLERANCE, known_run
 from stepprobe.analysis.ledger.reservations import run_notes, unsteady
 from stepprobe.analysis.ledger.settings import settings
 from stepprobe.analysis.ledger.tables import run_charts, run_tables
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
@@ -96,16 +97,9 @@ def _nothing_measured(evidence: Evidence, job: Job, controls: tuple[Control, ...
     begun = (
         f"{job.seen} optimizer step was begun, but its end was not seen" if job.seen else "no optimizer step was seen"
     )
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=f"not measured: {begun} (the script: {evidence.status}){_next_step(evidence)}",
-        figures={"step.count": exact(job.seen, "steps", job.seen, "optimizer steps seen")},
-        controls=controls,
-        notes=job.notes,
-        environment=dict(evidence.environment),
-    )
+    said = f"not measured: {begun} (the script: {evidence.status}){_next_step(evidence)}"
+    figures = {"step.count": exact(job.seen, "steps", job.seen, "optimizer steps seen")}
+    return unmeasured(evidence, said, controls=controls, figures=figures, notes=job.notes)
 
 
 def _next_step(evidence: Evidence) -> str:

@@ -28,6 +28,7 @@ def derive(evidence: Evidence) -> Report:
     """
     from stepprobe.analysis.trace.control import recover
     from stepprobe.analysis.trace.report import trace_report
+    from stepprobe.analysis.unmeasured import unmeasured
     from stepprobe.instruments.trace.reader import read_bytes
 
     controls = recover(read_bytes)
@@ -35,12 +36,5 @@ def derive(evidence: Evidence) -> Report:
     if all(one.ok for one in controls):
         return report
     failed = ", ".join(one.name for one in controls if not one.ok)
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=f"not measured: the known trace was not recovered ({failed}); please report this",
-        figures={},
-        controls=controls,
-        environment=dict(evidence.environment),
-    )
+    said = f"not measured: the known trace was not recovered ({failed}); please report this"
+    return unmeasured(evidence, said, controls=controls)

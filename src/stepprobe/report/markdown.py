@@ -135,7 +135,9 @@ def _table(table: Table) -> Iterator[str]:
     columns = [column([row[place] for row in table.rows], head.unit) for place, head in enumerate(table.columns)]
     right = [not any(isinstance(row[place], str) for row in table.rows) for place in range(len(columns))]
     titles = [prose(head.title) + (" (ms)" if head.unit == "ms" else "") for head in table.columns]
-    yield from _grid(titles, right, [tuple(map(cell, cells)) for cells in zip(*columns, strict=True)])
+    drawn = [code if head.code else cell for head in table.columns]
+    rows = (tuple(draw(text) for draw, text in zip(drawn, cells, strict=True)) for cells in zip(*columns, strict=True))
+    yield from _grid(titles, right, list(rows))
 
 
 def _controls(report: Report) -> Iterator[str]:

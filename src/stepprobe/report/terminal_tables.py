@@ -1,14 +1,15 @@
 """The tables of the terminal report: the ledger with its bars, and any other table, fitted to the width."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Report, Table
+from stepprobe.report.fitting import GAP, NARROWEST_TEXT, Block, Drawn, blocks, heads, wrapped
 from stepprobe.report.ledger import OFF_CPU_MARK, Line, lines, wall_ms
 from stepprobe.report.numbers import column, decimals, gain, number, percent
-from stepprobe.report.text import is_prose, pinched, shortened, visible
+from stepprobe.report.text import pinched, shortened, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,12 +17,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-_GAP = 2
+_INDENT = 2
 GAIN_TITLE = "would gain"
 _ROOMY = 36
 """Columns from which on the ledger says what a finding is, not only where."""
-_NARROWEST_TEXT = 12
-"""A text column is pinched to this before a table gives up its columns."""
 
 
 def bar(part: float, cells: int) -> str:
@@ -42,7 +41,7 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
     gains = [_gain(line, report.figures.get("step.wall")) for line in rows]
     gainful = width >= 66 and any(gains)
     cells, room = _widths(rows, max(map(len, gains), default=0) if gainful else 0, len(number(wall, places)), width)
-    advised = room >= _NARROWEST_TEXT and any(line.finding or line.where for line in rows)
+    advised = room >= NARROWEST_TEXT and any(line.finding or line.where for line in rows)
     largest = max((line.share for line in rows), default=0.0) or 1.0
     drawn = _grid(width if advised else None)
     drawn.add_column("where", footer=Text("wall", "bold"), no_wrap=True, overflow="ellipsis", max_width=width - 18)
@@ -68,48 +67,66 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
 
 def _widths(rows: tuple[Line, ...], gained: int, digits: int, width: int) -> tuple[int, int]:
     """Return the columns of the bars and of the advice; bars are given up before a place is cut."""
-    taken = max((len(line.label) for line in rows), default=0) + digits + 5 + 2 * _GAP
-    taken += max(gained, len(GAIN_TITLE)) + _GAP if gained else 0
+    taken = max((len(line.label) for line in rows), default=0) + digits + 5 + 2 * GAP
+    taken += max(gained, len(GAIN_TITLE)) + GAP if gained else 0
     places = (_near(line.finding.where if line.finding else line.where, width) for line in rows)
     wanted = max(map(len, places), default=0) + len("at ") + 1
     for cells in range(16 if width >= 100 else 5, 0, -1) if width >= 56 else ():
-        room = width - 2 - taken - cells - 1 - 2 * _GAP
+        room = width - 2 - taken - cells - 1 - 2 * GAP
         if room >= min(wanted, _ROOMY):
             return cells, room
-    return 0, width - 2 - taken - 1 - 2 * _GAP
+    return 0, width - 2 - taken - 1 - 2 * GAP
 
 
 def table(shown: Table, width: int) -> Iterable["RenderableType"]:
-    """Yield one table, its text columns pinched to fit; as a list of records where even that is too wide."""
+    """Yield one table, fitted to the width; where it cannot be, as lines to copy or as a list of records."""
+    columns = [
+        Drawn(
+            title=visible(head.title) + (f" {head.unit}" if head.unit in ("ms", "ns", "s") else ""),
+            cells=[visible(text) for text in column([row[place] for row in shown.rows], head.unit)],
+            textual=_is_text(shown, place),
+            code=head.code,
+        )
+        for place, head in enumerate(shown.columns)
+    ]
+    room = width - _INDENT
+    fitted = blocks(columns, room) if columns else []
+    if any(one.code for one in columns) and (fitted is None or len(fitted) > 1):
+        yield from _to_copy(columns, room)
+    elif fitted is None:
+        yield from _records(columns, width)
+    else:
+        yield from _blocks(columns, fitted)
+
+
+def _blocks(columns: Sequence[Drawn], fitted: Sequence[Block]) -> Iterable["RenderableType"]:
     from rich.padding import Padding
     from rich.text import Text
 
-    titles = [
-        visible(head.title) + (f" {head.unit}" if head.unit in ("ms", "ns", "s") else "") for head in shown.columns
-    ]
-    columns = [
-        [visible(text) for text in column([row[place] for row in shown.rows], head.unit)]
-        for place, head in enumerate(shown.columns)
-    ]
-    textual = [_is_text(shown, place) for place in range(len(columns))]
-    widths = [max(map(len, [title, *cells])) for title, cells in zip(titles, columns, strict=True)]
-    fitted = _fit(widths, textual, width - 2 - _GAP * len(widths))
-    if fitted is None:
-        yield from _records(titles, columns, width)
-        return
-    drawn = _grid(None, footer=False)
-    for title, text, room in zip(titles, textual, fitted, strict=True):
-        drawn.add_column(pinched(title, room), justify="left" if text else "right", no_wrap=True)
-    for row in zip(*columns, strict=True):
-        drawn.add_row(*(Text(_told(cell, room)) for cell, room in zip(row, fitted, strict=True)))
-    yield Padding(drawn, (0, 0, 0, 2))
+    for below, block in enumerate(fitted):
+        if below:
+            yield ""
+        drawn = _grid(None, footer=False)
+        for title, (place, _) in zip(heads(columns, block), block, strict=True):
+            drawn.add_column(title, justify="left" if columns[place].textual else "right", no_wrap=True)
+        for row in range(len(columns[0].cells)):
+            drawn.add_row(*(Text(wrapped(columns[place].cells[row], room)) for place, room in block))
+        yield Padding(drawn, (0, 0, 0, _INDENT))
 
 
-def _told(cell: str, room: int) -> str:
-    """Return a cell in ``room`` columns: a sentence on several lines, anything else pinched."""
-    if len(cell) <= room or not is_prose(cell):
-        return pinched(cell, room)
-    return "\n".join(pinched(line, room) for line in textwrap.wrap(cell, room, break_on_hyphens=False))
+def _to_copy(columns: Sequence[Drawn], room: int) -> Iterable["RenderableType"]:
+    """Yield each row as a line that names it and, below, its cells that are to be copied, however long."""
+    from rich.text import Text
+
+    names = [one for one in columns if not one.code]
+    lines = [one for one in columns if one.code]
+    titles = ["  " + " · ".join(one.title for one in names), *("    " + one.title for one in lines)]
+    yield Text("\n".join(filter(str.strip, titles)) + "\n  " + "─" * (room // 2), "dim")
+    for row in range(len(columns[0].cells)):
+        said = " · ".join(cell for one in names if (cell := one.cells[row]))
+        yield Text(textwrap.fill(said, room + _INDENT, initial_indent="  ", subsequent_indent="  "))
+        for one in lines:
+            yield Text("    " + one.cells[row], "cyan")
 
 
 def _grid(width: int | None, footer: bool = True) -> "RichTable":
@@ -163,26 +180,13 @@ def _is_text(shown: Table, place: int) -> bool:
     return any(isinstance(row[place], str) for row in shown.rows) or not shown.rows
 
 
-def _fit(widths: list[int], textual: list[bool], room: int) -> list[int] | None:
-    """Return column widths that fit ``room``, taken from the widest text columns; None where nothing fits."""
-    fitted = list(widths)
-    while sum(fitted) > room:
-        widest = max((width for width, text in zip(fitted, textual, strict=True) if text), default=0)
-        if widest <= _NARROWEST_TEXT:
-            return None
-        fitted[next(i for i, width in enumerate(fitted) if textual[i] and width == widest)] -= 1
-    return fitted
-
-
-def _records(titles: list[str], columns: list[list[str]], width: int) -> Iterable["RenderableType"]:
+def _records(columns: Sequence[Drawn], width: int) -> Iterable["RenderableType"]:
     from rich.text import Text
 
-    label = max(map(len, titles), default=0)
-    for place in range(len(columns[0]) if columns else 0):
-        if place:
+    label = max((len(one.title) for one in columns), default=0)
+    for row in range(len(columns[0].cells) if columns else 0):
+        if row:
             yield Text("")
-        for title, cells in zip(titles, columns, strict=True):
-            text = Text("  " + title.ljust(label + _GAP), "dim")
-            indent = "\n" + " " * (2 + label + _GAP)
-            told = _told(cells[place], max(_NARROWEST_TEXT, width - label - _GAP - 2))
-            yield text.append(told.replace("\n", indent), "default")
+        for one in columns:
+            text = Text("  " + one.title.ljust(label + GAP), "dim")
+            yield text.append(pinched(one.cells[row], max(NARROWEST_TEXT, width - label - GAP - _INDENT)), "default")

@@ -9,8 +9,6 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _PLACE = re.compile(r"(?P<folder>(?:[^ ]*/)?)(?P<file>[^/ :]+)(?P<line>:\d+)(?P<function> [^/]*)?")
 _WORTH_READING = 6
 """Characters of a function's name, its blank and the mark of the cut included, below which nothing of it is shown."""
-_WORDS_FEWEST = 2
-"""Blanks in what is a sentence rather than a name."""
 _PLAIN = re.compile(r"[ -~]*")
 
 
@@ -57,9 +55,9 @@ def pinched(text: str, width: int) -> str:
     return _middle_out(text, width)
 
 
-def is_prose(text: str) -> bool:
-    """Tell whether a text is words that can be broken over lines, not a place or a name."""
-    return text.count(" ") >= _WORDS_FEWEST and not _PLACE.fullmatch(text)
+def is_place(text: str) -> bool:
+    """Tell whether a text is a place, ``folder/file.py:88 function``."""
+    return _PLACE.fullmatch(text) is not None
 
 
 def _place(folder: str, file: str, line: str, function: str, width: int) -> str:

@@ -1,12 +1,15 @@
 """The sampler is nobody's thread but ours, and never keeps a process from ending."""
 
 import os
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from stepprobe.instruments.attach.budget import launched_as
+from stepprobe.instruments.attach.callers import named
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.sampler import Sampler
 
@@ -28,6 +31,13 @@ def test_it_takes_samples_and_the_script_does_not_count_it(observer):
     assert threading.enumerate() == before
     sampler.stop()
     assert observer.sites._pending
+
+
+def test_a_call_of_ours_in_somebody_s_name_is_not_their_line(observer):
+    compiler = SimpleNamespace(is_dynamo_compiling=lambda: False)
+    named(Sampler(observer)._look, compiler)()
+    ((_, user, _, leaf, _),) = observer.sites._pending
+    assert user is leaf is sys._getframe().f_code
 
 
 def test_stopping_what_never_started_returns(observer):

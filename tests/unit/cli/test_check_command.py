@@ -91,9 +91,8 @@ def test_a_wrong_mask_ends_with_one_whatever_the_data_is_like(say, model, data):
 
 
 def test_the_bytes_of_the_loss_of_the_largest_batch(say, model, data):
-    told = json.loads(
-        say("check", model(vocab_size=VOCABULARY), "--data", data([600] * 4), "--batch-size", 4, "--json")[1]
-    )
+    large = model(vocab_size=VOCABULARY, max_position_embeddings=1024)
+    told = json.loads(say("check", large, "--data", data([600] * 4), "--batch-size", 4, "--json")[1])
     assert value(told, "ce.rows") == 4 * 600
     assert kinds(told) == {"loss.bytes"}
     assert value(told, "ce.bytes_peak") >= 4 * 600 * VOCABULARY * 2
@@ -149,3 +148,145 @@ def test_wrong_use_is_told_with_the_next_step(say, model, words, message):
     code, out, err = say("check", *words)
     assert (code, out) == (2, "")
     assert message in err
+
+
+GPT2 = {"model_type": "gpt2", "vocab_size": 1000, "n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 64}
+MAMBA = {"model_type": "mamba", "vocab_size": 1000, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
+NESTED = {
+    "model_type": "gemma3",
+    "text_config": {
+        **{"model_type": "gemma3_text", "vocab_size": 500, "hidden_size": 32, "intermediate_size": 64},
+        **{"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16},
+        **{"max_position_embeddings": 64, "sliding_window": 16},
+    },
+    "vision_config": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    def written(config):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return "config.json"
+
+    return written
+
+
+def found(told, kind):
+    return next((finding for finding in told["findings"] if finding["kind"] == kind), None)
+
+
+def test_rows_beyond_a_table_of_positions_fail(say, written, data):
+    code, out, _ = say("check", written(GPT2), "--data", data([60] * 6 + [65] * 2), "--json")
+    told = json.loads(out)
+    assert (code, told["verdict"]) == (1, "fail")
+    title = found(told, "data.beyond_positions")["title"]
+    assert "2 rows are longer than the model's 64 positions" in title
+    assert "index error" in title
+    assert value(told, "positions.rows_beyond") == 2
+    assert value(told, "positions.share_beyond") == pytest.approx(0.25)
+    assert found(told, "data.beyond_positions")["share"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("option", ["--length", "--max-length"])
+def test_rows_that_are_cut_to_the_positions_are_not_beyond_them(say, written, data, option):
+    code, out, _ = say("check", written(GPT2), "--data", data([60] * 6 + [65] * 2), option, 64, "--json")
+    told = json.loads(out)
+    assert (code, value(told, "positions.rows_beyond")) == (0, 0)
+    assert "data.beyond_positions" not in kinds(told)
+    assert value(told, "padding.truncated_rows") == 2
+
+
+@pytest.mark.parametrize("scaling", [{}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}])
+def test_rows_beyond_rotary_positions_are_a_warning_and_the_configs_number_rules(say, model, data, scaling):
+    told = json.loads(
+        say("check", model(max_position_embeddings=128, **scaling), "--data", data([129] + [128] * 9), "--json")[1]
+    )
+    assert told["verdict"] == "warn"
+    assert "silently extrapolated" in found(told, "data.beyond_positions")["title"]
+    assert value(told, "positions.model") == 128
+    assert value(told, "positions.rows_beyond") == 1
+
+
+def test_a_nested_config_has_the_positions_of_its_text(say, written, data):
+    told = json.loads(say("check", written(NESTED), "--data", data([65, 64, 64, 64]), "--json")[1])
+    assert (value(told, "positions.model"), value(told, "positions.rows_beyond")) == (64, 1)
+    assert "silently extrapolated" in found(told, "data.beyond_positions")["title"]
+
+
+def test_a_state_space_model_has_no_positions_to_be_beyond(say, written, data):
+    told = json.loads(say("check", written(MAMBA), "--data", data([3000, 20]), "--json")[1])
+    assert "positions.model" not in told["figures"]
+    assert "data.beyond_positions" not in kinds(told)
+
+
+def ids(tmp_path, *rows):
+    (tmp_path / "ids.jsonl").write_text("".join(json.dumps({"input_ids": row}) + "\n" for row in rows))
+    return "ids.jsonl"
+
+
+@pytest.mark.parametrize(("largest", "code"), [(999, 0), (1000, 1)])
+def test_ids_beyond_the_vocabulary_fail(say, written, tmp_path, largest, code):
+    held = ids(tmp_path, [1, 2, 3], [4, largest, 6])
+    got, out, _ = say("check", written(GPT2), "--data", held, "--json")
+    told = json.loads(out)
+    assert (got, value(told, "vocabulary.largest_id"), value(told, "vocabulary.model")) == (code, largest, 1000)
+    assert ("tokenizer.beyond_vocabulary" in kinds(told)) is bool(code)
+
+
+def test_ids_in_a_parquet_file_and_in_a_nested_config(say, written, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"input_ids": [[1, 2], [3, 500]]}), tmp_path / "ids.parquet")
+    code, out, _ = say("check", written(NESTED), "--data", "ids.parquet", "--json")
+    assert (code, value(json.loads(out), "vocabulary.largest_id")) == (1, 500)
+
+
+def tokenizer(tmp_path, entries, pad=None):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"a": 0, "b": 1, "[UNK]": 2} | {f"w{number}": number for number in range(3, entries)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": pad} if pad else {}))
+    return "tokenizer"
+
+
+@pytest.mark.parametrize(
+    ("entries", "pad", "text", "verdict"),
+    [
+        (900, None, "a b", None),  # the vocabulary is padded beyond the tokenizer's
+        (1000, None, "a w999", None),
+        (1003, None, "a b", "warn"),
+        (1003, "w1002", "a b", "fail"),
+        (1003, None, "a w1001", "fail"),
+    ],
+)
+def test_a_tokenizer_with_more_ids_than_the_model(say, written, tmp_path, entries, pad, text, verdict):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    words = ("--data", "rows.jsonl", "--tokenizer", tokenizer(tmp_path, entries, pad), "--json")
+    told = json.loads(say("check", written(GPT2), *words)[1])
+    assert ("tokenizer.beyond_vocabulary" in kinds(told)) is (verdict is not None)
+    if verdict:
+        assert told["verdict"] == verdict
+    assert value(told, "vocabulary.tokenizer_top") == entries - 1
+
+
+def test_the_mask_of_text_is_asked_at_its_longest_row_and_text_is_cut(say, written, tmp_path):
+    rows = [{"text": "a " * count} for count in (30, 50, 40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("--data", "rows.jsonl", "--tokenizer", tokenizer(tmp_path, 9), "--json")
+    told = json.loads(say("check", written(GPT2), *words)[1])
+    (caption,) = [table["caption"] for table in told["tables"] if table["name"] == "layers"]
+    assert "2 x 50 tokens, padding right" in caption
+    told = json.loads(say("check", written(GPT2), *words, "--length", 40)[1])
+    assert value(told, "padding.truncated_rows") == 1
+
+
+def test_a_dataset_without_its_option_is_told_where_it_goes(say, model, data):
+    code, out, err = say("check", model(), data([5]))
+    assert (code, out) == (2, "")
+    assert "lengths.csv is one argument too many; a dataset goes behind --data" in err

@@ -187,3 +187,120 @@ def test_the_config_of_a_run_folder_is_that_of_its_model(tmp_path):
     call = CallLine(model=0, training=True, arguments={}, attended=None)
     (tmp_path / "batches-rank0-pid1.jsonl").write_bytes(encode_process([model, call]))
     assert json.loads(config_file(str(tmp_path))) == {"vocab_size": 7}
+
+
+def own_rows(found, name):
+    (table,) = [table for table in found["tables"] if table["name"] == name]
+    return [row for row in table["rows"] if row[-1]], table
+
+
+def test_the_tables_hold_the_users_own_batch_marked(place, capsys):
+    words = ("padding", "a.jsonl", "--batch-size", "6", "--max-length", "3000", "--model", "config.json")
+    found = asked(capsys, *words)
+    figures = {name: held["value"] for name, held in found["figures"].items()}
+    ((limit, lost, cut, waste, worst, loss, mark),), _ = own_rows(found, "limits")
+    assert (limit, worst, mark) == (3000, 6 * 3000, "← yours")
+    assert (lost, waste) == pytest.approx((figures["padding.truncated_share"], figures["padding.waste_share"]))
+    assert cut == pytest.approx(figures["padding.truncated_rows"] / 8000)
+    assert loss == pytest.approx(figures["ce.bytes_peak"])
+    ((size, *rest),), table = own_rows(found, "batch_sizes")
+    assert (size, rest) == (6, [waste, worst, loss, "← yours"])
+    assert "rows cut to 3,000 tokens" in table["title"]
+    assert 6 in [row[0] for row in table["rows"]]
+
+
+def test_a_batch_that_was_not_asked_for_is_marked_as_the_default(place, capsys):
+    found = asked(capsys, "padding", "a.jsonl")
+    ((size, waste, _, mark),), _ = own_rows(found, "batch_sizes")  # nobody knows the loss: no column for it
+    assert (size, mark) == (8, "← default")
+    assert waste == pytest.approx(found["figures"]["padding.waste_share"]["value"])
+    ((limit, *_, mark),), _ = own_rows(found, "limits")
+    assert (limit, mark) == (found["figures"]["lengths.max"]["value"], "← uncut")
+
+
+@pytest.mark.parametrize("command", ["padding", "bucket", "check"])
+@pytest.mark.parametrize(
+    ("content", "words", "code", "message"),
+    [
+        ('{"length": 12}\n{"other": 1}\n', (), 3, "rows:2: the row has no length"),
+        ('{"length": 99999999999999}\n', (), 3, "is no length of a row: it is 1,099,511,627,776 tokens or more"),
+        (
+            '{\n  "length": 12\n}\n',
+            (),
+            3,
+            "a JSON object that goes over several lines; a dataset has one object",
+        ),
+        ("only a header\n", (), 3, "the first line of a CSV is its header"),
+        (b'{"text": "caf\xe9"}\n', (), 3, "iconv -f LATIN1 -t UTF-8 rows"),
+        (b"length\n12\ncaf\xe9\n", (), 3, "iconv -f LATIN1 -t UTF-8 rows"),
+        ('{"length": 20}\n{"length": "x"}\n', ("--skip-broken",), 0, ""),
+        ('{"text": "a"}\n', ("--tokenizer", "folder"), 2, "folder is a folder without tokenizer.json; name"),
+        ('{"length": 12}\n', ("--batch-size", "0"), 2, "not a whole number of at least 1"),
+    ],
+)
+def test_a_bad_dataset_is_told_with_the_next_step(place, capsys, command, content, words, code, message):
+    (place / "folder").mkdir()
+    (place / "rows").write_bytes(content if isinstance(content, bytes) else content.encode())
+    if command == "check":
+        pytest.importorskip("transformers")
+        gpt2 = {"model_type": "gpt2", "vocab_size": 1000, "n_layer": 1, "n_embd": 8, "n_head": 1, "n_positions": 64}
+        (place / "config.json").write_text(json.dumps(gpt2))
+    named = ("check", "config.json", "--data", "rows") if command == "check" else (command, "rows")
+    assert main([*named, *words]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "message"),
+    [
+        ((), ("--model", "folder"), "folder is a folder without config.json; name a model's folder"),
+        (("adapter_config.json",), ("--model", "folder"), "without config.json but an adapter; name its base model"),
+        (("config.json",), ("--model", "folder"), "'hidden_size' is missing or no number; name the config.json of a"),
+        ((), ("--model", "owner/nowhere"), "hf download owner/nowhere config.json"),
+        ((), ("--tokenizer", "tok", "--template", "nope"), "name another file with --template"),
+    ],
+)
+def test_a_bad_model_or_template_is_told_with_the_next_step(place, capsys, files, words, message):
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).save(str(place / "tokenizer.json"))
+    (place / "tok").mkdir()
+    (place / "tokenizer.json").rename(place / "tok" / "tokenizer.json")
+    (place / "folder").mkdir()
+    for name in files:
+        (place / "folder" / name).write_text("{}")
+    assert main(["padding", "a.jsonl", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_on_standard_input(place, capsys, monkeypatch, terminal):
+    class Nothing(io.TextIOWrapper):
+        def isatty(self):
+            return terminal
+
+    monkeypatch.setattr(sys, "stdin", Nothing(io.BufferedReader(io.BytesIO())))
+    assert main(["padding", "-"]) == (2 if terminal else 3)
+    assert "send rows to it (… < rows.jsonl), or name a file" in capsys.readouterr().err
+
+
+def test_a_batch_holds_no_more_rows_than_there_are(place, capsys):
+    (place / "one.jsonl").write_text('{"length": 12}\n')
+    found = asked(capsys, "padding", "one.jsonl", "--batch-size", "64", "--model", "config.json")
+    assert found["figures"]["padding.worst_batch"]["value"] == 12
+    assert found["figures"]["ce.rows"]["value"] == 12
+    for name in ("limits", "batch_sizes"):
+        ((*_, worst, _, _),), _ = own_rows(found, name)
+        assert worst == 12
+    assert "1 row, 12 tokens" in found["headline"]
+    found = asked(capsys, "bucket", "one.jsonl", "--batch-size", "64")
+    (ways,) = [table for table in found["tables"] if table["name"] == "strategies"]
+    place_of = [column["title"] for column in ways["columns"]].index("worst batch")
+    assert {row[0]: row[place_of] for row in ways["rows"]}["random order"] == 12
+
+
+def test_a_bucket_without_a_token_says_what_it_left_out(place, capsys):
+    (place / "none.jsonl").write_text('{"length": 0}\n{"length": "x"}\n')
+    assert main(["bucket", "none.jsonl", "--skip-broken", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert "no row holds a token" in found["headline"]
+    assert any("1 broken rows were left out" in note for note in found["notes"])

@@ -2,17 +2,20 @@
 
 import csv
 import gzip
+import hashlib
 import json
 import os
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 
-from stepprobe.errors import NotObserved, UsageError
+from stepprobe.errors import EvidenceError, NotObserved, UsageError
 from stepprobe.instruments.dataset import records
 from stepprobe.instruments.dataset.sampling import Sampler
 from stepprobe.instruments.dataset.tally import Tally
+from stepprobe.model.lengths import ABOUT, ARRAYS, About, build, decode, encode
 from tests.fakes.lengths import cells_of, chat_mix
 from tests.unit.lengths.conftest import make_tokenizer, observe
 
@@ -287,7 +290,7 @@ def test_a_broken_line_is_named_and_skipped_only_if_asked(tmp_path):
         ("a.bin", b"\x7fELF\0\0\0\0", ["convert it"]),
         ("a.jsonl", b'{"length": -5}\n', ["a.jsonl:1", "-5 is not a whole number"]),
         ("a.jsonl", b'{"length": 5.5}\n', ["5.5 is not a whole number"]),
-        ("a.jsonl", b'{"length": null}\n', ["None is not a whole number"]),
+        ("a.jsonl", b'{"length": null}\n', ["the row has no length"]),
         ("a.csv", b"length\n5\nmany\n", ["a.csv:3", "is no number"]),
         ("a.csv", b"length,source\n5,a\n5\n", ["a.csv:3", "1 cells where the header has 2"]),
         ("a.csv", b"5,6\n7,8\n", ["no header"]),
@@ -366,3 +369,35 @@ def test_a_pipe_that_ends_early(tmp_path):
     feeder.start()
     refused(NotObserved, ["pipe.jsonl:2"], pipe)
     feeder.join()
+
+
+def test_evidence_from_before_the_largest_id_was_kept_is_read():
+    files = encode(build(About(sources=("all",), rows=3), {"cells": cells_of([5, 6, 7])}))
+    about = json.loads(files[ABOUT])
+    for name in ("largest_id", "tokenizer_top", "digest"):
+        about.pop(name)
+    old = {**about, "digest": ""}
+    digest = hashlib.sha256(files[ARRAYS] + msgspec.json.encode(old)).hexdigest()  # as it was reckoned before
+    kept = decode({ARRAYS: files[ARRAYS], ABOUT: json.dumps({**old, "digest": digest}).encode()})
+    assert (kept.about.rows, kept.about.largest_id, kept.about.tokenizer_top) == (3, -1, -1)
+    forged = json.dumps({**old, "digest": digest, "largest_id": 7}).encode()
+    with pytest.raises(EvidenceError):
+        decode({ARRAYS: files[ARRAYS], ABOUT: forged})
+
+
+@pytest.mark.parametrize("shape", ["records", "columns"])
+def test_the_largest_id_is_kept_padding_included(tmp_path, shape):
+    rows = [{"input_ids": [3, 9, 4], "attention_mask": [1, 1, 1]}, {"input_ids": [2, 50], "attention_mask": [1, 0]}]
+    if shape == "columns":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ids")
+    else:
+        write_jsonl(tmp_path / "ids", rows)
+    assert observe(tmp_path / "ids").about.largest_id == 50
+
+
+def test_ids_that_are_none_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"input_ids": [1, null]}\n')
+    refused(NotObserved, ["a.jsonl:1", "something else among its token ids"], tmp_path / "a.jsonl")

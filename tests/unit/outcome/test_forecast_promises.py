@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepprobe.analysis.ledger.comparison import examine
+from stepprobe.analysis.outcome.comparison import examine
 from tests.fakes.experiments import FakeExperiments
 from tests.fakes.experiments import evidence as profiled
 from tests.fakes.records import evidence

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stepprobe.analysis.ledger.comparison import compare, examine
+from stepprobe.analysis.outcome.comparison import compare, examine
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.promise import judge
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence

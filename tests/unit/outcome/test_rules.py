@@ -5,8 +5,8 @@ import random
 import pytest
 
 from stepprobe.analysis.findings import find
-from stepprobe.analysis.ledger.comparison import examine
 from stepprobe.analysis.ledger.job import read_job
+from stepprobe.analysis.outcome.comparison import examine
 from tests.fakes.records import CLEAN, METHODS, FakeProcess, evidence
 
 ROWS = 8

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stepprobe.analysis.ledger.comparison import examine
+from stepprobe.analysis.outcome.comparison import examine
 from tests.fakes.records import CLEAN, METHODS, FakeProcess, evidence
 from tests.unit.outcome.planted import asked, credited, steps
 from tests.unit.outcome.test_outcome import MODEL, judged

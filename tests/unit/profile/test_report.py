@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from stepprobe.analysis.ledger import comparison
+from stepprobe.analysis.outcome import comparison
 from stepprobe.analysis.profile.growth import fit_of
 from stepprobe.analysis.profile.repeated import middle, paired, ratio
 from stepprobe.errors import EvidenceError, UsageError

@@ -3,7 +3,6 @@ import re
 import msgspec
 import pytest
 
-from stepprobe.model.report import Column, Table
 from stepprobe.report import terminal
 from stepprobe.report.terminal_tables import bar
 from tests.fakes import reports
@@ -80,10 +79,11 @@ def test_the_ledger_never_cuts_the_line_of_a_place(width):
     assert "… …" not in rows
 
 
-def test_a_table_that_cannot_fit_becomes_a_list_of_records():
+def test_a_table_that_cannot_fit_stands_in_blocks():
     narrow = terminal.render(reports.ranks(), width=40)
-    assert re.search(r"^  wall ms +441\.0$", narrow, re.M)
-    assert narrow.count("node1.…uster.example") == 4
+    assert re.search(r"^  rank  host +wall ms$", narrow, re.M)
+    assert re.search(r"^  rank  sync ms +others  off CPU$", narrow, re.M)
+    assert narrow.count("node1.cluster.example") == 4
     assert "\n\n\n" not in narrow
 
 
@@ -97,20 +97,3 @@ def test_the_reason_stands_beside_the_verdict():
     assert "verdict: slower: the whole interval lies above zero" in terminal.render(slower)
     warned = msgspec.structs.replace(reports.data_bound(), reason="its steps become longer")
     assert "verdict: warn: its steps become longer" in terminal.render(warned)
-
-
-def sentence(*more):
-    heads = ("change", "where", "what to do", *more)
-    said = "rows packed when the dataset is made, into rows of 192"
-    row = ("packing", "a/very/long/folder/of/files/train.py:88 step", said)
-    held = Table(name="t", title="T", columns=tuple(Column(title=title) for title in heads), rows=((*row, *more),))
-    return msgspec.structs.replace(reports.not_measured(), tables=(held,))
-
-
-def test_a_sentence_in_a_table_is_broken_over_lines_and_a_place_is_pinched():
-    body = terminal.render(sentence(), width=66).partition("what to do")[2].split("\n")
-    assert re.match(r"  packing  a\S*…\S*train.py:88 step  rows packed", body[2])
-    assert " ".join(line[-30:].strip() for line in body[2:5]).endswith("dataset is made, into rows of 192")
-    assert not any("…" in line for line in body[3:5])
-    records = terminal.render(sentence("a" * 20, "b" * 20), width=40)
-    assert re.search(r"what to do {12}rows packed when\n {24}the dataset is\n", records)

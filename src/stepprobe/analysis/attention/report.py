@@ -6,6 +6,7 @@ from stepprobe.analysis.attention.figures import mask_figures
 from stepprobe.analysis.attention.findings import mask_findings
 from stepprobe.analysis.attention.pictures import pictures
 from stepprobe.analysis.attention.tables import assertion_table, kernel_table, layer_table
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.model.attention import Capture
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Control
@@ -90,15 +91,8 @@ def _notes(told: Answer) -> tuple[str, ...]:
 
 def nothing(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
     """Return the report of evidence that holds no capture."""
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=f"not measured: no capture was kept (the probe: {evidence.status}); run stepprobe mask again",
-        figures={},
-        controls=controls,
-        environment=dict(evidence.environment),
-    )
+    said = f"not measured: no capture was kept (the probe: {evidence.status}); run stepprobe mask again"
+    return unmeasured(evidence, said, controls=controls)
 
 
 def empty_capture(capture: Capture) -> bool:

@@ -1,1 +1,1 @@
-"""The steps of one training, booked: from its processes' records to accounts, figures and tables; two runs compared."""
+"""The steps of one training, booked: from its processes' records to accounts, figures and tables."""

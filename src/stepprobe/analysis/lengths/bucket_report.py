@@ -7,7 +7,7 @@ from stepprobe.analysis.lengths import packs
 from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep
 from stepprobe.analysis.lengths.options import Cut, Options
 from stepprobe.analysis.lengths.packs import Packs
-from stepprobe.analysis.lengths.strategies import Strategy
+from stepprobe.analysis.lengths.strategies import Strategy, without_empty
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.report import Cell, Chart, Column, Table
 
@@ -104,7 +104,7 @@ def sweep_table(sweep: Sweep, options: Options) -> Table:
     """Return the sweep, size by size."""
     heads = ["bucket", "waste|1", "speed-up|", "effective batch|", "one source|1", "lag-1|", "token weight|"]
     if options.ranks > 1:
-        heads += ["neighbours|", "one by one|", "k per rank|"]
+        heads += ["one by one|", "k per rank|"]
     first, rows = sweep.buckets[0], []
     for one in (*sweep.buckets, sweep.full_sort):
         name = "full sort" if one is sweep.full_sort else "1 (random)" if one.size == 1 else str(one.size)
@@ -116,14 +116,14 @@ def sweep_table(sweep: Sweep, options: Options) -> Table:
         if options.ranks > 1:
             start = first.cost * first.slowest
             row += [
-                start / (one.cost * one.slowest),
                 start / (one.cost * one.slowest_single),
                 start / (one.cost_per_rank * one.slowest_per_rank),
             ]
         rows.append(tuple(row))
     parted = (head.partition("|") for head in heads)
     columns = tuple(Column(title=title, unit=unit) for title, _, unit in parted)
-    return Table(name="buckets", title="Bucket size", columns=columns, rows=tuple(rows), caption=_caption(options))
+    table = Table(name="buckets", title="Bucket size", columns=columns, rows=tuple(rows), caption=_caption(options))
+    return without_empty(table)
 
 
 def _caption(options: Options) -> str:
@@ -135,9 +135,9 @@ def _caption(options: Options) -> str:
     )
     if options.ranks > 1:
         caption += (
-            f" The last columns are speed-ups on {options.ranks} ranks, each step as slow as its slowest rank: batches "
-            "of a step taken as neighbours, batches shuffled one by one, and a bucket of k batches of one rank only: "
-            f"up to k = {options.ranks} such a bucket cannot gain."
+            f" Speed-ups are those of {options.ranks} ranks, each step as slow as its slowest rank, the batches of a "
+            "step being neighbours; in the last columns batches are shuffled one by one, or a bucket is k batches of "
+            f"one rank only: up to k = {options.ranks} such a bucket cannot gain."
         )
     return caption
 

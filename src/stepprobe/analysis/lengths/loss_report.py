@@ -96,7 +96,7 @@ def chunk_table(choice: chunks.Choice, vocabulary: int) -> Table:
     return Table(
         name="loss",
         title="Rows of logits at once",
-        columns=(Column(title="where"), Column(title="what to set")),
+        columns=(Column(title="where"), Column(title="what to set", code=True)),
         rows=rows,
         caption=f"{choice.rows:,} rows × {vocabulary:,} logits; only labelled rows need any.",
     )

@@ -22,6 +22,8 @@ class Options:
 
     batch_size: int = 8
     """Rows a rank takes at once."""
+    batch_size_given: bool = True
+    """Somebody asked for it; False: it is the default."""
     max_length: int | None = None
     """Tokens after which a row is cut; None cuts nothing."""
     ranks: int = 1
@@ -56,6 +58,7 @@ def read_options(options: Mapping[str, str]) -> Options:
         whole[name] = int(text)
     return Options(
         batch_size=whole["batch_size"],
+        batch_size_given=not options.get("batch_size_from", "").startswith("the default"),
         max_length=whole["max_length"] or None,
         ranks=whole["ranks"],
         accumulation=whole["accumulation"],

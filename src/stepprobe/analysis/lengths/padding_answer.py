@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.controls import recover
 from stepprobe.analysis.lengths import chunks, loss_report, padding_report
-from stepprobe.analysis.lengths.calibration import Counts, counts
+from stepprobe.analysis.lengths.calibration import counts
 from stepprobe.analysis.lengths.cost import model_sizes
 from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
 from stepprobe.analysis.lengths.options import Options, cut, read_options
@@ -33,12 +33,13 @@ def padding_answer(evidence: Evidence) -> Report:
     options = read_options(evidence.options)
     seen = cut(found, options) if found else None
     if lengths is None or found is None or seen is None:
-        return _nothing(evidence, lengths.about if lengths else None, controls)
+        return padding_report.nothing(evidence, lengths.about if lengths else None, controls)
     figures = padding_report.padding_figures(lengths.about, found, seen, options)
-    loss, tables, said = _loss(evidence, lengths, seen.known.padded[-1] * options.batch_size, options)
+    loss, tables, said = _loss(evidence, lengths, int(figures["padding.worst_batch"].value), options)
     controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
     broken = [one.name for one in controls if not one.ok]
-    limits = padding_report.limit_rows(found, options)
+    limits, sizes = padding_report.limit_rows(found, options), padding_report.size_rows(found, options)
+    slot = loss["ce.bytes_peak"].value / loss["ce.rows"].value if loss else 0.0
     return Report(
         command=evidence.command,
         verdict="not measured" if broken else _verdict(lengths.about),
@@ -48,7 +49,8 @@ def padding_answer(evidence: Evidence) -> Report:
         controls=controls,
         tables=(
             padding_report.source_table(lengths.about, found),
-            padding_report.limit_table(limits, options),
+            padding_report.limit_table(limits, options, slot),
+            padding_report.size_table(sizes, options, slot),
             *tables,
         ),
         charts=padding_report.charts(lengths.about, found, limits),
@@ -80,7 +82,7 @@ def _loss(
     if not sizes:
         said.append("The vocabulary is the tokenizer's; models pad their head to more. --model takes the model's own.")
     if measured is None:
-        said.append("Bytes a logit and the chunk are predictions; --measure-loss runs the loss itself.")
+        said.append("Bytes a logit and the chunk are predictions; stepprobe padding DATA --measure-loss runs it.")
     if message := evidence.options.get("oom"):
         found, sentence = loss_report.oom_figures(message, vocabulary, options.batch_size)
         figures.update(found)
@@ -109,10 +111,10 @@ def _verdict(about: About) -> Verdict:
 
 
 def _headline(figures: Mapping[str, Estimate], options: Options) -> str:
-    waste, rows = figures["padding.waste_share"], figures["lengths.rows"]
+    waste, rows = figures["padding.waste_share"], int(figures["lengths.rows"].value)
     parts = [
         f"{waste.value:.1%} of each batch is padding in random order (batch size {options.batch_size})",
-        f"{rows.value:,.0f} rows, {figures['padding.tokens_total'].value:,.0f} tokens",
+        f"{rows:,} {'row' if rows == 1 else 'rows'}, {figures['padding.tokens_total'].value:,.0f} tokens",
         f"worst batch {figures['padding.worst_batch'].value:,.0f} slots",
     ]
     if figures["padding.truncated_share"].value:
@@ -122,27 +124,3 @@ def _headline(figures: Mapping[str, Estimate], options: Options) -> str:
 
 def _broken(names: list[str]) -> str:
     return f"not measured: a control was not recovered ({', '.join(names)}); please report this"
-
-
-def _nothing(evidence: Evidence, about: About | None, controls: tuple[Control, ...]) -> Report:
-    ended = "" if evidence.status == "finished" else f" ({evidence.status})"
-    empty = counts_note(about)
-    return Report(
-        command=evidence.command,
-        verdict="not measured",
-        title=evidence.subject,
-        headline=f"not measured: {padding_report.nothing(about)}{ended}; name a dataset whose rows hold tokens",
-        figures={},
-        controls=controls,
-        notes=empty,
-        environment=dict(evidence.environment),
-    )
-
-
-def counts_note(about: About | None) -> tuple[str, ...]:
-    """Return the notes of a dataset without tokens."""
-    if about is None:
-        return ()
-    import numpy as np
-
-    return tuple(padding_report.notes(about, None, Counts(np.zeros((0, 3), np.int64))))

@@ -1,14 +1,19 @@
 """The report of ``stepprobe padding``: how long rows are, what batches of them waste, what the loss needs."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepprobe.analysis.lengths import batching
 from stepprobe.analysis.lengths.calibration import Counts, estimate, half_width
 from stepprobe.analysis.lengths.options import Cut, Options, shortened
+from stepprobe.analysis.lengths.strategies import without_empty
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.model.estimate import Estimate, exact
+from stepprobe.model.evidence import Evidence
+from stepprobe.model.finding import Control
 from stepprobe.model.lengths import About
-from stepprobe.model.report import Cell, Chart, Column, Table
+from stepprobe.model.report import Cell, Chart, Column, Report, Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,9 +25,30 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
 LIMITS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+OWN = "← yours"
 SOURCES_MOST = 25
 POINTS = 120
 NORMAL = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What one way of cutting and batching rows costs."""
+
+    size: int
+    """Rows of a batch."""
+    limit: int
+    """Tokens after which rows are cut."""
+    lost: float
+    """Tokens lost, over all."""
+    over: float
+    """Rows cut, over all."""
+    waste: float
+    worst: int
+    """Slots of the batch that holds the longest row."""
+    own: bool
+    """The one that was asked for."""
 
 
 def padding_figures(about: About, known: Counts, seen: Cut, options: Options) -> dict[str, Estimate]:
@@ -53,7 +79,10 @@ def padding_figures(about: About, known: Counts, seen: Cut, options: Options) ->
             1 - seen.known.tokens / (seen.known.rows * top), "1", rows, "every row padded to max_length, or the longest"
         ),
         "padding.worst_batch": exact(
-            int(seen.known.padded[-1]) * size, "tokens", rows, "slots of the batch that holds the longest row"
+            int(seen.known.padded[-1]) * min(size, seen.known.rows),
+            "tokens",
+            rows,
+            "slots of the batch that holds the longest row",
         ),
         "padding.sum_of_squares": exact(
             seen.known.squares, "count", rows, "Σ L², what attention costs without padding"
@@ -132,42 +161,93 @@ def source_table(about: About, known: Counts) -> Table:
     )
 
 
-def limit_rows(known: Counts, options: Options) -> list[tuple[int, float, float, float, int]]:
-    """Return (max_length, tokens lost, rows cut, waste, worst batch) for each limit below the longest row."""
-    lengths, rows = known.by_length
-    lengths, rows = lengths[lengths > 0], rows[lengths > 0]
-    tokens, found = float((lengths * rows).sum()), []
-    asked = {options.max_length} if options.max_length else set()
+def limit_rows(known: Counts, options: Options) -> list[Point]:
+    """Return what each limit costs, at the batch size that was asked for: limits below the longest row, and one's own.
+
+    Without a limit of one's own the longest row is it: nothing is cut.
+    """
+    lengths, rows = _filled(known)
     longest = int(lengths[-1])
-    for limit in sorted({*(one for one in LIMITS if one < longest), *asked, longest}):
-        one = shortened(lengths, rows, limit, options.multiple)
-        lost = max(0.0, 1 - one.tokens / tokens)
-        over = float(rows[lengths > limit].sum() / rows.sum())
-        worst = int(one.padded[-1]) * options.batch_size
-        found.append((limit, lost, over, _smooth_waste(one, options.batch_size), worst))
-    return found
+    own = options.max_length or longest
+    limits = sorted({*(one for one in LIMITS if one < longest), own, longest})
+    return [_point(lengths, rows, options.batch_size, limit, options.multiple, limit == own) for limit in limits]
 
 
-def limit_table(found: Sequence[tuple[int, float, float, float, int]], options: Options) -> Table:
-    """Return the sweep over max_length."""
-    heads = ("max_length|tokens", "tokens lost|1", "rows cut|1", "waste|1", "worst batch|tokens")
-    parted = (head.partition("|") for head in heads)
-    return Table(
-        name="limits",
-        title=f"What max_length costs, at batch size {options.batch_size} in random order",
-        columns=tuple(Column(title=title, unit=unit) for title, _, unit in parted),
-        rows=tuple(found),
-        caption="The last limit cuts nothing. The worst batch decides the memory.",
+def size_rows(known: Counts, options: Options) -> list[Point]:
+    """Return what each batch size costs, rows cut as asked: usual sizes, and one's own."""
+    lengths, rows = _filled(known)
+    limit = options.max_length or int(lengths[-1])
+    own = options.batch_size
+    return [_point(lengths, rows, size, limit, options.multiple, size == own) for size in sorted({*BATCH_SIZES, own})]
+
+
+def _filled(known: Counts) -> "tuple[Ints, Ints]":
+    lengths, rows = known.by_length
+    return lengths[lengths > 0], rows[lengths > 0]
+
+
+def _point(lengths: "Ints", rows: "Ints", size: int, limit: int, multiple: int, own: bool) -> Point:
+    one = shortened(lengths, rows, limit, multiple)
+    return Point(
+        size=size,
+        limit=limit,
+        lost=max(0.0, 1 - one.tokens / float((lengths * rows).sum())),
+        over=float(rows[lengths > limit].sum() / rows.sum()),
+        waste=_smooth_waste(one, size),
+        worst=int(one.padded[-1]) * min(size, one.rows),
+        own=own,
     )
 
 
-def charts(about: About, known: Counts, limits: Sequence[tuple[int, float, float, float, int]]) -> tuple[Chart, ...]:
+def limit_table(found: Sequence[Point], options: Options, slot_bytes: float) -> Table:
+    """Return the sweep over max_length; ``slot_bytes`` is what a slot of the loss takes, 0 where nobody knows."""
+    mark = OWN if options.max_length else "← uncut"
+    return without_empty(
+        Table(
+            name="limits",
+            title=f"What max_length costs, at batch size {options.batch_size} in random order",
+            columns=_heads("max_length|tokens", "tokens lost|1", "rows cut|1", *_COSTS),
+            rows=tuple((one.limit, one.lost, one.over, *_costs(one, slot_bytes, mark)) for one in found),
+            caption=f"{mark}: the row of this command line. The last limit cuts nothing. The worst batch decides the "
+            "memory.",
+        ),
+    )
+
+
+def size_table(found: Sequence[Point], options: Options, slot_bytes: float) -> Table:
+    """Return the sweep over the batch size."""
+    mark = OWN if options.batch_size_given else "← default"
+    cut = f"rows cut to {options.max_length:,} tokens" if options.max_length else "no row cut"
+    return without_empty(
+        Table(
+            name="batch_sizes",
+            title=f"What the batch size costs, {cut}, in random order",
+            columns=_heads("batch size|count", *_COSTS),
+            rows=tuple((one.size, *_costs(one, slot_bytes, mark)) for one in found),
+            caption=f"{mark}: the row of this command line; --batch-size sets another.",
+        ),
+    )
+
+
+_COSTS = ("waste|1", "worst batch|tokens", "its loss at the peak|bytes", "|")
+
+
+def _costs(one: Point, slot_bytes: float, mark: str) -> tuple[Cell, ...]:
+    return one.waste, one.worst, one.worst * slot_bytes or None, mark if one.own else ""
+
+
+def _heads(*heads: str) -> tuple[Column, ...]:
+    parted = (head.partition("|") for head in heads)
+    return tuple(Column(title=title, unit=unit) for title, _, unit in parted)
+
+
+def charts(about: About, known: Counts, limits: Sequence[Point]) -> tuple[Chart, ...]:
     """Return the distribution of lengths by source, and the sweep over max_length."""
     sweep: list[dict[str, Cell]] = []
-    for limit, lost, _, waste, _ in limits:
+    for one in limits:
         sweep += [
-            {"limit": limit, "share": 100 * lost, "what": "tokens lost"},
-            {"limit": limit, "share": 100 * waste, "what": "slots wasted"},
+            {"limit": one.limit, "share": 100 * one.lost, "what": "tokens lost"},
+            {"limit": one.limit, "share": 100 * one.waste, "what": "slots wasted"},
         ]
     return (
         Chart(
@@ -232,8 +312,12 @@ def notes(about: About, seen: Cut | None, known: Counts) -> Iterator[str]:
         yield f"The loss mask ({about.loss_mask}) marks no token in {about.unmasked_rows:,} rows: they teach nothing."
 
 
-def nothing(about: About | None) -> str:
-    """Say why there is nothing to report."""
-    if about is None:
-        return "the dataset was not read"
-    return "no row holds a token"
+def nothing(evidence: Evidence, about: About | None, controls: tuple[Control, ...]) -> Report:
+    """Return the report of a dataset without a token."""
+    import numpy as np
+
+    why = "the dataset was not read" if about is None else "no row holds a token"
+    ended = "" if evidence.status == "finished" else f" ({evidence.status})"
+    said = tuple(notes(about, None, Counts(np.zeros((0, 3), np.int64)))) if about else ()
+    headline = f"not measured: {why}{ended}; name a dataset whose rows hold tokens"
+    return unmeasured(evidence, headline, controls=controls, notes=said)

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from stepprobe.analysis.lengths import packs
 from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep
 from stepprobe.analysis.lengths.cost import Cost
@@ -75,7 +77,7 @@ def _padded(cut: Cut, options: Options, cost: Cost, sweep: Sweep) -> Iterator[St
         cost=cost.total(batches, top, top * cap),
         slots=top,
         tokens=known.tokens,
-        worst=float(cap * options.batch_size),
+        worst=float(cap * min(options.batch_size, known.rows)),
         squares=top * cap,
         straggler=1.0,
         steps=steps,
@@ -110,7 +112,7 @@ def _bucketed(cut: Cut, options: Options, bucket: Bucket, name: str, config: tup
         cost=bucket.cost * bucket.slowest,
         slots=bucket.slots,
         tokens=cut.known.tokens,
-        worst=float(int(cut.known.padded[-1]) * options.batch_size),
+        worst=float(int(cut.known.padded[-1]) * min(options.batch_size, cut.known.rows)),
         squares=bucket.squares,
         straggler=bucket.slowest,
         steps=math.ceil(cut.known.rows / options.step_rows),
@@ -158,7 +160,7 @@ def _packed(cut: Cut, options: Options, cost: Cost, packed: Packs) -> Iterator[S
             cost=cost.total(math.ceil(one.bins / options.batch_size), slots, one.squares),
             slots=slots,
             tokens=one.tokens,
-            worst=float(options.batch_size * packed.cap),
+            worst=float(min(options.batch_size, one.bins) * packed.cap),
             squares=one.squares,
             straggler=1.0,
             steps=math.ceil(one.bins / options.step_rows),
@@ -194,7 +196,7 @@ def _padding_free(cut: Cut, options: Options, cost: Cost) -> Strategy:
         cost=cost.total(batches, known.tokens, known.squares),
         slots=float(known.tokens),
         tokens=known.tokens,
-        worst=float(known.lengths[-1] * options.batch_size),
+        worst=float(known.lengths[-1] * min(options.batch_size, known.rows)),
         squares=known.squares,
         straggler=1.0,
         steps=math.ceil(known.rows / options.step_rows),
@@ -214,7 +216,7 @@ def strategy_table(found: list[Strategy], cost: Cost, ranks: int) -> Table:
             one.waste,
             one.worst,
             one.squares,
-            one.straggler,
+            one.straggler if ranks > 1 else None,
             one.steps,
             one.effective,
             one.lost,
@@ -233,13 +235,23 @@ def strategy_table(found: list[Strategy], cost: Cost, ranks: int) -> Table:
         "without one."
     )
     parted = (head.partition("|") for head in heads)
-    return Table(
-        name="strategies",
-        title="Ways of batching, fastest first",
-        columns=tuple(Column(title=title, unit=unit) for title, _, unit in parted),
-        rows=rows,
-        caption=caption,
+    return without_empty(
+        Table(
+            name="strategies",
+            title="Ways of batching, fastest first",
+            columns=tuple(Column(title=title, unit=unit) for title, _, unit in parted),
+            rows=rows,
+            caption=caption,
+        )
     )
+
+
+def without_empty(table: Table) -> Table:
+    """Return a table without the columns in which no row has a value."""
+    held = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    columns = tuple(table.columns[place] for place in held)
+    rows = tuple(tuple(row[place] for place in held) for row in table.rows)
+    return msgspec.structs.replace(table, columns=columns, rows=rows)
 
 
 def config_table(found: list[Strategy]) -> Table:
@@ -250,6 +262,6 @@ def config_table(found: list[Strategy]) -> Table:
         for trainer, line in zip(TRAINERS, one.config, strict=True)
         if line
     )
-    columns = tuple(Column(title=title) for title in ("strategy", "trainer", "line"))
+    columns = (Column(title="strategy"), Column(title="trainer"), Column(title="line", code=True))
     caption = "A trainer that is not named beside a strategy has no setting for it."
     return Table(name="configuration", title="The line to set", columns=columns, rows=rows, caption=caption)

@@ -10,6 +10,7 @@ from stepprobe.analysis.trace.ranks import Ranks, compare, ordered
 from stepprobe.analysis.trace.reservations import notes
 from stepprobe.analysis.trace.summary import TraceSummary, summarise
 from stepprobe.analysis.trace.tables import TOP, charts, tables
+from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.errors import EvidenceError
 from stepprobe.model.device import DEVICE_LABELS
 from stepprobe.model.estimate import Estimate
@@ -29,15 +30,8 @@ def trace_report(evidence: Evidence, controls: tuple[Control, ...] = ()) -> Repo
     """
     summaries = ordered(read_summaries(evidence.files))
     if not summaries:
-        return Report(
-            command=evidence.command,
-            verdict="not measured",
-            title=evidence.subject,
-            headline=f"not measured: no trace was read ({evidence.status}); name one: stepprobe trace FILE",
-            figures={},
-            controls=controls,
-            environment=dict(evidence.environment),
-        )
+        said = f"not measured: no trace was read ({evidence.status}); name one: stepprobe trace FILE"
+        return unmeasured(evidence, said, controls=controls)
     ranks = compare(summaries) if len(summaries) > 1 else None
     found = figures(summaries, ranks)
     text = evidence.options.get("top", "")

@@ -32,7 +32,7 @@ class Budget:
     """Decides which steps are observed in detail, and says what each step's hooks cost."""
 
     def __init__(self) -> None:
-        self.unit_cost_ns: dict[str, float] = {"event": 0.0, "part": 0.0, "sync": 0.0, "inside": 0.0}
+        self.unit_cost_ns = dict.fromkeys(("event", "part", "sync", "inside", "pass", "read"), 0.0)
         self.coldness = 1.0
         """How much dearer hooks are in the steps than where their unit costs were measured."""
         self.forced = {"always": True, "never": False}.get(os.environ.get("STEPPROBE_DETAIL", ""))
@@ -48,15 +48,18 @@ class Budget:
             now = inside_ns / parts / self.unit_cost_ns["inside"]
             self.coldness += 0.3 * (min(max(now, 0.5), 8.0) - self.coldness)
 
-    def cost_of(self, events: int, parts: int, syncs: int) -> int:
+    def cost_of(self, events: int, parts: int, syncs: int, passes: int, reads: int) -> int:
         """Return what hooks that do not time themselves cost in a step, in ns.
 
         ``events`` are all events of the clock, ``parts`` the calls of hooked parts of the model, ``syncs`` the
-        synchronising calls; the unit costs of the latter two hold their own events.
+        synchronising calls; the unit costs of the latter two hold their own events. ``passes`` are calls of functions
+        that are parts and were let through, ``reads`` those of an optimizer that reads its tensors: neither makes an
+        event.
         """
         others = max(0, events - EVENTS_OF_A_PART * parts - EVENTS_OF_A_SYNC * syncs)
         cost = self.unit_cost_ns
-        return int(self.coldness * (others * cost["event"] + parts * cost["part"] + syncs * cost["sync"]))
+        clocked = others * cost["event"] + parts * cost["part"] + syncs * cost["sync"]
+        return int(self.coldness * (clocked + passes * cost["pass"] + reads * cost["read"]))
 
     def learn(self, detail: bool, cost_ns: int, cpu_ns: int) -> None:
         """Take note of what a step cost and how much work it was: preemption must not look like room for more."""

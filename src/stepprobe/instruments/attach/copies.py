@@ -4,12 +4,12 @@ Hooks lie in a module's own state: a checkpoint of the whole module, a deep copy
 them, and could be read only where stepprobe is.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.patches import Patches
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
@@ -40,7 +40,7 @@ def scriptable(torch: ModuleType, wrap: Callable[[Any], Any]) -> Callable[[Any],
 
 
 def _leaving_out(reduce: Any) -> Any:
-    @functools.wraps(reduce)
+    @unseen(reduce)
     def leaving_out(module: Any, protocol: Any) -> Any:
         reduced = reduce(module, protocol)
         if not isinstance(reduced, tuple):
@@ -66,7 +66,7 @@ def _without_ours(state: Any) -> Any:
 
 
 def _lifting(create: Any) -> Any:
-    @functools.wraps(create)
+    @unseen(create)
     def lifting(module: Any, *args: Any, **kwargs: Any) -> Any:
         with _lifted(module):
             return create(module, *args, **kwargs)

@@ -5,15 +5,15 @@ full backward hook (it breaks operations in place). The backward pass is split b
 a part returned: when autograd reaches it, the backward of that part begins.
 """
 
-import functools
 import time
 import weakref
 from collections.abc import Callable
 from threading import get_ident
-from types import ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from stepprobe.instruments.attach.batches import IGNORED, Batches
+from stepprobe.instruments.attach.callers import named, unseen
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.kinds import kind_of
@@ -166,12 +166,16 @@ class ModuleHooks:
         account, now = _FORWARD[part], time.perf_counter_ns
 
         def decorate(function: Any) -> Any:
-            @functools.wraps(function)
+            if isinstance(function, BuiltinFunctionType):
+                function = named(function, self._torch.compiler)
+
+            @unseen(function)
             def piece(*args: Any, **kwargs: Any) -> Any:
                 if not gate.open or compiling() or get_ident() != clock.owner:
                     return function(*args, **kwargs)
                 whole = RECOMPUTE if observer.backward_depth else FORWARD
                 if not observer.detail and clock.stack[-1] in (whole, BACKWARD):
+                    observer.passes += 1
                     return function(*args, **kwargs)
                 detail = observer.detail
                 depth = clock.push(account if detail and whole == FORWARD else whole)
@@ -195,7 +199,7 @@ class ModuleHooks:
         """Wrap ``cross_entropy``: a part of the forward pass whose targets are counted."""
         booked = self.part("loss")(function)
 
-        @functools.wraps(function)
+        @unseen(function)
         def cross_entropy(*args: Any, **kwargs: Any) -> Any:
             if self._gate.open and not self._compiling() and not self._observer.backward_depth:
                 begin = time.perf_counter_ns()
@@ -212,7 +216,7 @@ class ModuleHooks:
         """Wrap ``torch.autograd.backward``, where every way of calling backward ends."""
         observer, clock, gate, compiling = self._observer, self._clock, self._gate, self._compiling
 
-        @functools.wraps(function)
+        @unseen(function)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not gate.open or compiling() or (get_ident() != clock.owner and not observer.backward_depth):
                 return function(*args, **kwargs)

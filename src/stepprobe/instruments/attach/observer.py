@@ -69,6 +69,8 @@ class Observer:
         self.parts = self.inside_ns = self.put_aside = 0
         """Calls of hooked parts of the model in this step, what their hooks saw of their own cost, and how many hooks
         were put aside in between."""
+        self.passes = self.reads = 0
+        """Calls in this step that wrappers let through without an event (``Budget.cost_of``)."""
         self.on = Occasions()
         self.take_over: Any = None  # takes the script's step over for experiments; None where there are none
         self.aside = ""
@@ -87,6 +89,8 @@ class Observer:
         self.tell: Callable[[str], None] = lambda _: None
         """Called with the name of each stage that this process reaches for the first time."""
         self.backward_depth = self.forward_depth = 0
+        self.in_closure = False
+        """Whether the optimizer step under way was given a closure."""
         self.optimizers = self.optimizer_steps = 0
         self._limit = limit
         self._index = self._asides = self._own_ns = self._optimizer_depth = 0
@@ -113,8 +117,9 @@ class Observer:
         elif self._stepped and not self._fetched and self.gate.open:
             self._safely(self._end_step, "boundary")
 
-    def optimizer_begins(self) -> None:
-        """An optimizer step begins."""
+    def optimizer_begins(self, closure: bool = False) -> None:
+        """An optimizer step begins; in a closure it calls the script's own code."""
+        self.in_closure = closure
         if self._evaluating:  # a model that is trained in eval mode: eval() says nothing about evaluation here
             self._trains_in_eval = True
             self.training_resumed()
@@ -123,8 +128,9 @@ class Observer:
                 self.unwind()
             self._optimizer_depth = self.clock.push(OPTIMIZER)
 
-    def optimizer_ended(self) -> None:
+    def optimizer_ended(self, _closure: bool = False) -> None:
         """An optimizer step has ended."""
+        self.in_closure = False
         self.optimizer_steps += 1
         if self._optimizer_depth and get_ident() == self.clock.owner:
             self.clock.pop_to(self._optimizer_depth)
@@ -242,7 +248,7 @@ class Observer:
     def _clean(self) -> None:
         """Nothing is counted yet in the step to come, and whether it is observed in detail is drawn."""
         self.counters = {}
-        self.parts = self.inside_ns = self.put_aside = 0
+        self.parts = self.inside_ns = self.put_aside = self.passes = self.reads = 0
         self._stepped = self._fetched = False
         self._set_detail(self.budget.detail_next(self._index) and not self.aside)
 
@@ -287,7 +293,8 @@ class Observer:
                 accounts[account] = (spent, max(0, spent - busy))
         if not self.aside:
             self.budget.feel(self.parts - self.put_aside / HOOKS_OF_A_PART, self.inside_ns)
-        cost = self._own_ns + self.budget.cost_of(books.events, self.parts, self.counters.get("syncs", 0))
+        syncs = self.counters.get("syncs", 0)
+        cost = self._own_ns + self.budget.cost_of(books.events, self.parts, syncs, self.passes, self.reads)
         cpu_ns = books.end_cpu - books.begin_cpu
         if not self.aside:
             self.budget.learn(self.detail, cost, cpu_ns)

@@ -1,11 +1,11 @@
 """Replaced attributes, all of them remembered, so that every one can be put back."""
 
-import functools
 from collections.abc import Callable, MutableMapping
 from threading import get_ident
 from types import ModuleType
 from typing import Any, TypeVar
 
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.clock import StackClock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -100,7 +100,7 @@ def booked(clock: StackClock, gate: Gate, account: int) -> Callable[[Function], 
     """Return a decorator that books a function's time to ``account``, less what is booked inside it."""
 
     def decorate(function: Function) -> Function:
-        @functools.wraps(function)
+        @unseen(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if not gate.open or get_ident() != clock.owner:
                 return function(*args, **kwargs)
@@ -119,7 +119,7 @@ def swallowed(clock: StackClock, gate: Gate, account: int) -> Callable[[Function
     """Return a decorator that books a function to ``account`` with all that happens inside it."""
 
     def decorate(function: Function) -> Function:
-        @functools.wraps(function)
+        @unseen(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if not gate.open or get_ident() != clock.owner:
                 return function(*args, **kwargs)

@@ -5,13 +5,13 @@ wraps, with LoRA even the list of layers), and not all of them are ever called: 
 to be called is the root.
 """
 
-import functools
 import weakref
 from threading import get_ident
 from types import ModuleType
 from typing import Any
 
 from stepprobe.instruments.attach import tensors
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.modules import ModuleHooks, is_compiled
 from stepprobe.instruments.attach.observer import Observer
 
@@ -37,7 +37,7 @@ class RootFinder:
         patches.replace(torch, "compile", self._noticing)
 
     def _remembering(self, named_parameters: Any) -> Any:
-        @functools.wraps(named_parameters)
+        @unseen(named_parameters)
         def remembering(module: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._observer.running and not self._torch.compiler.is_compiling():
                 self._asked[id(module)] = weakref.ref(module)
@@ -46,7 +46,7 @@ class RootFinder:
         return remembering
 
     def _finding(self, init: Any) -> Any:
-        @functools.wraps(init)
+        @unseen(init)
         def finding(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             init(optimizer, *args, **kwargs)
             try:
@@ -57,7 +57,7 @@ class RootFinder:
         return finding
 
     def _noticing(self, compile_: Any) -> Any:
-        @functools.wraps(compile_)
+        @unseen(compile_)
         def noticing(model: Any = None, *args: Any, **kwargs: Any) -> Any:
             if model is not None and not isinstance(model, self._torch.nn.Module):
                 self._compiled_functions = True
@@ -139,7 +139,7 @@ class RootFinder:
         observer = self._observer
         clock, gate = observer.clock, observer.gate
 
-        @functools.wraps(train)
+        @unseen(train)
         def switching(module: Any, *args: Any, **kwargs: Any) -> Any:
             mode = args[0] if args else kwargs.get("mode", True)
             if mode is False:

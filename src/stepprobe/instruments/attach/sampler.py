@@ -7,6 +7,7 @@ import threading
 import time
 from types import CodeType, FrameType
 
+from stepprobe.instruments.attach.callers import STAND_IN
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.model.accounts import BOOKED
 
@@ -79,7 +80,7 @@ class Sampler:
         clock = self._observer.clock
         account = BOOKED[clock.stack[-1]]
         leaf = sys._current_frames().get(clock.owner)
-        while leaf is not None and leaf.f_code.co_filename.startswith(_OURS):
+        while leaf is not None and _is_ours(leaf.f_code):
             leaf = leaf.f_back
         if leaf is None:
             return
@@ -93,7 +94,11 @@ class Sampler:
         known = self._is_library.get(code)
         if known is None:
             path = code.co_filename
-            known = path.startswith(_OURS) or any(part in path for part in _LIBRARIES)
+            known = _is_ours(code) or any(part in path for part in _LIBRARIES)
             if len(self._is_library) < 8192:
                 self._is_library[code] = known
         return known
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(_OURS) or code.co_name == STAND_IN

@@ -4,6 +4,8 @@ import sysconfig
 from types import CodeType
 from typing import Any
 
+from stepprobe.instruments.attach.callers import Place
+
 LIMIT = {"syncs": 512, "samples": 2048, "shapes": 8192}
 """Places remembered; what comes later is counted under one name."""
 SHOWN = {"syncs": 100, "samples": 200, "shapes": 64}
@@ -26,18 +28,13 @@ class Sites:
         self.rates: dict[str, float] = {}
         self.sampler = {"interval_ns": 0, "taken": 0}
 
-    def sync(self, code: CodeType, instruction: int, operation: str, ns: int) -> None:
-        """Count one synchronising call; ``ns`` is below zero where it was not timed."""
-        key: tuple[CodeType | None, int, str] = (code, instruction, operation)
-        row = self.syncs.get(key)
-        if row is None:
-            if len(self.syncs) >= LIMIT["syncs"]:
-                key = (None, 0, operation)
-            row = self.syncs.setdefault(key, [0, 0, 0])
-        row[0] += 1
-        if ns >= 0:
-            row[1] += 1
-            row[2] += ns
+    def sync(self, place: Place, operation: str) -> list[int]:
+        """Return what a place that makes the host wait counts into: its calls, those timed, their ns."""
+        key: tuple[CodeType | None, int, str] = (place.code, place.at, operation)
+        if key not in self.syncs and len(self.syncs) >= LIMIT["syncs"]:
+            key = (None, 0, operation)
+        place.row = self.syncs.setdefault(key, [0, 0, 0])
+        return place.row
 
     def sample(self, account: str, user: CodeType | None, user_line: int, leaf: CodeType, leaf_line: int) -> None:
         """Count one stack sample, in the step that is under way."""

@@ -1,13 +1,12 @@
 """Calls that make the host wait for the device or copy between them, by the line that makes them."""
 
-import functools
 import sys
-import time
 from collections.abc import Callable
 from threading import get_ident
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach.callers import Places, named, unseen
 from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED
 from stepprobe.instruments.attach.observer import OPTIMIZER, Observer
 
@@ -20,13 +19,12 @@ TIMED = 64
 
 def watch(observer: Observer, torch: ModuleType) -> None:
     """Replace the synchronising and copying methods of ``torch.Tensor`` by ones that book their time."""
-    compiling = torch.compiler.is_compiling
     for account, names in (("sync", SYNC), ("d2h", D2H)):
         for name in names:
-            wrap = counted(observer, compiling, name.strip("_"), INDEX[account])
+            wrap = counted(observer, torch.compiler, name.strip("_"), INDEX[account])
             observer.patches.replace(torch.Tensor, name, wrap, inherited=True)
     for name in H2D:
-        observer.patches.replace(torch.Tensor, name, _to_device(observer, compiling), inherited=True)
+        observer.patches.replace(torch.Tensor, name, _to_device(observer, torch.compiler), inherited=True)
 
 
 def forget_device(observer: Observer, torch: ModuleType) -> None:
@@ -35,50 +33,65 @@ def forget_device(observer: Observer, torch: ModuleType) -> None:
         observer.patches.drop(torch.Tensor, name)
 
 
-def counted(observer: Observer, compiling: Callable[[], bool], operation: str, account: int) -> Callable[[Any], Any]:
+def counted(observer: Observer, compiler: ModuleType, operation: str, account: int) -> Callable[[Any], Any]:
     """Return a decorator that counts a method of tensors by the line that calls it, and books its time."""
+    return lambda method: _counted(method, observer, compiler, operation, account)
+
+
+def _counted(method: Any, observer: Observer, compiler: ModuleType, operation: str, account: int) -> Any:
     clock, gate, sites = observer.clock, observer.gate, observer.sites
-    now = time.perf_counter_ns
+    tracing, compiling, getframe = compiler.is_dynamo_compiling, compiler.is_compiling, sys._getframe
+    known = Places(method)
 
-    def decorate(method: Any) -> Any:
-        @functools.wraps(method)
-        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # an optimizer reads its own step counters: on the CPU they are no wait for anybody
-            if not gate.open or compiling() or clock.stack[-1] == OPTIMIZER or get_ident() != clock.owner:
-                return method(self, *args, **kwargs)
-            counters = observer.counters
-            calls = counters["syncs"] = counters.get("syncs", 0) + 1
-            caller = sys._getframe(1)
-            if calls > TIMED and calls % TIMED:
-                counters["syncs_untimed"] = counters.get("syncs_untimed", 0) + 1
-                sites.sync(caller.f_code, caller.f_lasti, operation, -1)
-                return method(self, *args, **kwargs)
-            depth = clock.push(account)
-            begin = now()
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                sites.sync(caller.f_code, caller.f_lasti, operation, now() - begin)
-                clock.pop_to(depth)
+    @unseen(method)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if tracing():
+            return method(*args, **kwargs)
+        # an optimizer reads its own step counters: on the CPU they are no wait for anybody
+        if clock.stack[-1] == OPTIMIZER and not observer.in_closure:
+            observer.reads += 1
+            return method(*args, **kwargs)
+        try:
+            caller = getframe(1)
+        except ValueError:  # a thread that runs nothing else
+            return method(*args, **kwargs)
+        place = known.get((id(caller.f_code), caller.f_lasti)) or known.meet(caller)
+        if not gate.open or clock.stack[-1] == OPTIMIZER or compiling() or get_ident() != clock.owner:
+            return place.call(args, kwargs)
+        row = place.row or sites.sync(place, operation)
+        row[0] += 1
+        counters = observer.counters
+        calls = counters["syncs"] = counters.get("syncs", 0) + 1
+        if calls > TIMED and calls % TIMED:
+            counters["syncs_untimed"] = counters.get("syncs_untimed", 0) + 1
+            return place.call(args, kwargs)
+        depth = clock.push(account)
+        begin = clock.wall_at
+        try:
+            return place.call(args, kwargs)
+        finally:
+            clock.pop_to(depth)
+            row[1] += 1
+            row[2] += clock.wall_at - begin
 
-        return counted
-
-    return decorate
+    return counted
 
 
-def _to_device(observer: Observer, compiling: Callable[[], bool]) -> Callable[[Any], Any]:
+def _to_device(observer: Observer, compiler: ModuleType) -> Callable[[Any], Any]:
     clock, gate = observer.clock, observer.gate
-    account = INDEX["h2d"]
+    account, compiling = INDEX["h2d"], compiler.is_compiling
 
     def decorate(method: Any) -> Any:
-        @functools.wraps(method)
-        def to_device(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = named(method, compiler)
+
+        @unseen(method)
+        def to_device(*args: Any, **kwargs: Any) -> Any:
             # inside the model, `.to` is a cast; only what a loop itself moves is a copy to the device
             if not gate.open or clock.stack[-1] != UNATTRIBUTED or compiling() or get_ident() != clock.owner:
-                return method(self, *args, **kwargs)
+                return call(*args, **kwargs)
             depth = clock.push(account)
             try:
-                return method(self, *args, **kwargs)
+                return call(*args, **kwargs)
             finally:
                 clock.pop_to(depth)
 

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from stepprobe.instruments.attach.batches import Batches
-from stepprobe.instruments.attach.clock import INDEX, StackClock
+from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED, StackClock
 from stepprobe.instruments.attach.modules import BACKWARD_OTHER, ModuleHooks
-from stepprobe.instruments.attach.observer import HOOKS_OF_A_PART, Observer
+from stepprobe.instruments.attach.observer import FORWARD, HOOKS_OF_A_PART, OPTIMIZER, Observer
 from stepprobe.instruments.attach.patches import Gate, booked
 from stepprobe.instruments.attach.tensors import counted
 
@@ -28,8 +28,9 @@ SIDE = 256
 def unit_costs_ns(torch: ModuleType) -> dict[str, float]:
     """Return the ns of an ``event`` of the clock, a hooked ``part`` of a model and a counted ``sync``.
 
-    ``inside`` is what the hooks of the part see of their own cost in the forward. Takes about 0.1 s, once. Everything
-    is made of ones: nobody's random numbers are touched.
+    ``inside`` is what the hooks of the part see of their own cost in the forward. ``pass`` is what a function that is
+    a part (a C function, the dearer kind) adds to a call that it lets through, ``read`` the same for what an optimizer
+    reads. Takes about 0.1 s, once. Everything is made of ones: nobody's random numbers are touched.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -37,7 +38,13 @@ def unit_costs_ns(torch: ModuleType) -> dict[str, float]:
         # whatever the first step is taken in: an evaluation, or modes of the user's that listen or count
         with torch.inference_mode(False), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             disturb = _disturbance(torch)
-            return {"event": _event_ns(disturb), "sync": _sync_ns(torch, disturb), **_part_ns(torch, disturb)}
+            tensors = {"sync": _sync_ns(torch, disturb, UNATTRIBUTED), "read": _sync_ns(torch, disturb, OPTIMIZER)}
+            return {
+                "event": _event_ns(disturb),
+                **tensors,
+                "pass": _pass_ns(torch, disturb),
+                **_part_ns(torch, disturb),
+            }
     finally:
         if collecting:
             gc.enable()
@@ -76,13 +83,23 @@ def _event_ns(disturb: Callable[[], None]) -> float:
     return _added_ns(booked(StackClock(), gate, 0)(nothing), nothing, disturb) / 2
 
 
-def _sync_ns(torch: ModuleType, disturb: Callable[[], None]) -> float:
+def _sync_ns(torch: ModuleType, disturb: Callable[[], None], around: int) -> float:
     scratch = Observer("", None)
     scratch.gate.open = True
+    scratch.clock.stack = [around]
     one = torch.ones(1, device="cpu")
     item = torch._C.TensorBase.item
-    hooked = counted(scratch, torch.compiler.is_compiling, "item", INDEX["sync"])(item)
+    hooked = counted(scratch, torch.compiler, "item", INDEX["sync"])(item)
     return _added_ns(lambda: hooked(one), lambda: item(one), disturb)
+
+
+def _pass_ns(torch: ModuleType, disturb: Callable[[], None]) -> float:
+    scratch = Observer("", None)
+    scratch.gate.open = True
+    scratch.clock.stack = [FORWARD]
+    one, function = torch.ones(1, device="cpu"), torch._C._nn.gelu
+    wrapped = ModuleHooks(scratch, Batches(scratch, torch), torch).part("attention")(function)
+    return _added_ns(lambda: wrapped(one), lambda: function(one), disturb)
 
 
 def _part_ns(torch: ModuleType, disturb: Callable[[], None]) -> dict[str, float]:

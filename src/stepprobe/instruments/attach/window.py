@@ -6,7 +6,6 @@ script's own profiler goes first: only one can be active, so where it is, or as 
 """
 
 import contextlib
-import functools
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from threading import get_ident
 from typing import Any
 
 from stepprobe.instruments.attach.budget import launched_as
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.observer import Limit, Observer
 
 AFTER_WARMUP = 8
@@ -112,7 +112,7 @@ class Window:
         replace(profiler, "_run_on_profiler_start", self._yielding)
 
     def _yielding(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(start)
+        @unseen(start)
         def yielding(*args: Any, **kwargs: Any) -> Any:
             if not (self._ours or self._over):
                 self._step_back()

@@ -39,14 +39,36 @@ def of_folder(folder: Path) -> tuple[Capture, str]:
         NotObserved: Its masks cannot be foretold here.
         EvidenceError: What it kept is damaged.
     """
-    kept = worth(_kept(folder))
-    if not kept:
-        raise UsageError(
-            f"{folder} is a run that kept no batch of a transformers model; name a model, a config.json or a hub id"
-        )
+    kept = worth(kept_calls(folder))
     for _, capture in foretell(kept[:1]):
         return capture, kept[0].model.card
     raise AssertionError("each kept call is foretold")
+
+
+def kept_calls(folder: Path) -> tuple[KeptCall, ...]:
+    """Return the calls that a run kept, a call of its training among them.
+
+    Raises:
+        UsageError: There is none.
+        EvidenceError: What it kept is damaged.
+    """
+    kept = _kept(folder)
+    if not worth(kept):
+        raise UsageError(
+            f"{folder} is a run that kept no batch of a transformers model; name a model, a config.json or a hub id"
+        )
+    return kept
+
+
+def config_of_folder(folder: Path) -> Config:
+    """Return the config of the model that a run kept batches of.
+
+    Raises:
+        UsageError: It kept none.
+        NotObserved: The config cannot be had here.
+        EvidenceError: What it kept is damaged.
+    """
+    return config_of(kept_calls(folder)[0].model)
 
 
 def _kept(folder: Path) -> tuple[KeptCall, ...]:

@@ -2,14 +2,20 @@
 
 import contextlib
 import importlib.util
+import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from stepprobe.errors import NotObserved, UsageError
 from stepprobe.instruments.attention.configs import Config, of_type
 from stepprobe.model.attention import Slow
 
+_TABLE = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?|pos_embed(ding)?s?)(\.weight)?$")
+"""Tensors that hold a row for each position: GPT-2's, OPT's, GPT-J's, BERT's."""
+_ROTARY = re.compile(r"rotary|rope", re.IGNORECASE)
+_TOWER = re.compile(r"visi|visual|image|audio|encoder\.", re.IGNORECASE)
+"""Names of what reads pictures or sound."""
 _FAST_LINEAR = ("fla", "causal_conv1d")
 _FAST_SSM = ("mamba_ssm", "causal_conv1d")
 _PACKAGES = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d", "mamba_ssm": "mamba-ssm"}
@@ -139,6 +145,28 @@ def _experts_path(kind: type, chosen: str) -> str:
         return "unknown"
     loops = any(isinstance(node, ast.For) for node in ast.walk(tree))
     return "a loop over experts" if loops else "one product over all experts"
+
+
+def whole(text: Any, name: str) -> int:
+    """Return a number of a config; 0 where it names none."""
+    value = getattr(text, name, None)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def positions(text: Any) -> int:
+    """Return the tokens of a row that a text config allows; 0 where it names no number (state space models)."""
+    return whole(text, "max_position_embeddings") or whole(text, "n_positions")
+
+
+def position_kind(model: Any) -> Literal["", "table", "rotary"]:
+    """Return how a model tells positions apart; towers beside the text do not count."""
+    import itertools
+
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    if any(tensor.dim() == 2 and _TABLE.search(name) and not _TOWER.search(name) for name, tensor in tensors):
+        return "table"
+    rotary = (name for name, module in model.named_modules() if _ROTARY.search(type(module).__name__))
+    return "rotary" if any(not _TOWER.search(name) for name in rotary) else ""
 
 
 def parameters(model: Any) -> int:

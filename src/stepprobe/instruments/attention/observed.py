@@ -46,6 +46,7 @@ class Observed:
         if way.checkpointing:
             self._model.gradient_checkpointing_enable()
         self._attention = _chosen(self._model)
+        self._position_kind = models.position_kind(self._model)
         mixers, _ = leave_out(self._model)
         self._slow = models.slow_parts(self._model, mixers)
         self._twins: dict[object, tuple[Influence, ...]] = {}
@@ -72,6 +73,9 @@ class Observed:
             layers=declared_layers(self._read.text),
             twin=self._twin(batch, inputs),
             slow=self._slow,
+            positions=models.positions(self._read.text),
+            position_kind=self._position_kind,
+            vocabulary=models.whole(self._read.text, "vocab_size"),
             notes=(*notes, *seen.pop("notes", ())),
             **seen,
         )

@@ -9,7 +9,7 @@ import msgspec
 from stepprobe.errors import UsageError
 from stepprobe.instruments.attention import batches, models
 from stepprobe.instruments.attention.configs import need_transformers, read_config, version_notes
-from stepprobe.instruments.attention.in_run import of_folder
+from stepprobe.instruments.attention.in_run import config_of_folder, of_folder
 from stepprobe.instruments.attention.observed import Way, observe
 from stepprobe.instruments.environment import environment
 from stepprobe.instruments.uncollected import uncollected
@@ -27,6 +27,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     length: int = LENGTH
     size: int = 2
     padding: str = "none"
+    made: bool = False
+    """Make a batch of this shape also where ``model`` is a run that kept its own."""
     card: str = ""
     command: str = "mask"
     passes_cache_off: bool = True
@@ -61,10 +63,13 @@ class Model:
 
     def _observed(self, version: str) -> Evidence:
         asked = self.question
-        if (Path(asked.model) / "manifest.json").is_file():
+        run = (Path(asked.model) / "manifest.json").is_file()
+        if run and not asked.made:
             return self._of_run()
         with models.quiet():
-            read = read_config(asked.model, "remote-code" in asked.options)
+            read = (
+                config_of_folder(Path(asked.model)) if run else read_config(asked.model, "remote-code" in asked.options)
+            )
             length, clamped = clamp(read.text, asked.length)
             batch = batches.make(asked.padding, asked.size, length)
             given = {"use_cache": False} if asked.passes_cache_off else {}
@@ -96,8 +101,8 @@ def as_evidence(capture: Capture, subject: str, card: str, command: str = "mask"
 
 def clamp(text: Any, length: int) -> tuple[int, tuple[str, ...]]:
     """Return the length that the model's positions allow, and a note when that is less."""
-    most = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    if not isinstance(most, int) or most <= 0 or length <= most:
+    most = models.positions(text)
+    if not most or length <= most:
         return length, ()
     return most, (f"Length {length:,} is more than the model's {most:,} positions; {most:,} was taken.",)
 

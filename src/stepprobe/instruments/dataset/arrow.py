@@ -19,6 +19,8 @@ class Counted(NamedTuple):
     lengths: "Ints"
     labelled: "Ints | None"
     padded: int
+    largest: int = -1
+    """Largest token id, padding included; -1 where there is none."""
 
 
 def lengths(column: "pyarrow.Array", place: str, first_row: int, problems: Problems) -> Counted:
@@ -63,7 +65,9 @@ def ids(batch: "pyarrow.RecordBatch", column: str, pad: int | None) -> Counted:
     labelled = (
         np.minimum(_count(batch.column("labels"), lambda flat: flat != -100), real) if "labels" in names else real
     )
-    return Counted(np.ones(len(whole), bool), real, labelled, int((real < whole).sum()))
+    largest = pc.max(lists.flatten()).as_py()
+    padded = int((real < whole).sum())
+    return Counted(np.ones(len(whole), bool), real, labelled, padded, -1 if largest is None else int(largest))
 
 
 def _count(lists: "pyarrow.Array", wanted: Any) -> "Ints":  # noqa: ANN401 - a function of an array

@@ -12,6 +12,9 @@ MESSAGE_NAMES = ("messages", "conversations", "conversation", "chat")
 TEXT_NAMES = ("text", "content", "document")
 SOURCE_NAMES = ("source", "dataset", "subset")
 
+LENGTH_MOST = 1 << 40
+"""Tokens from which on a number is taken for something else."""
+
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant"}
 
 
@@ -74,6 +77,8 @@ def length_of(value: object) -> int:
     Raises:
         BadValue: It is no whole number of at least zero.
     """
+    if value is None:
+        raise BadValue("the row has no length")
     if isinstance(value, str):
         try:
             value = float(value) if "." in value else int(value)
@@ -81,7 +86,9 @@ def length_of(value: object) -> int:
             raise BadValue(f"length {value!r} is no number") from None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 40:
+    if isinstance(value, int) and value >= LENGTH_MOST:
+        raise BadValue(f"length {value} is no length of a row: it is {LENGTH_MOST:,} tokens or more")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadValue(f"length {value!r} is not a whole number of tokens, 0 or more")
     return value
 
@@ -93,6 +100,8 @@ class Ids:
     length: int
     labelled: int
     padded: bool
+    largest: int
+    """Largest id, padding included; -1 in an empty row."""
 
 
 def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
@@ -111,7 +120,11 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
     else:
         real = length - _pad_run(ids, pad)
     labelled = sum(1 for one in labels if one != -100) if isinstance(labels, list) else real
-    return Ids(real, min(labelled, real), real < length)
+    try:
+        largest = max(ids, default=-1)
+    except TypeError:
+        raise BadValue(f"{column} holds something else among its token ids") from None
+    return Ids(real, min(labelled, real), real < length, largest)
 
 
 def _pad_run(ids: list[int], pad: int | None) -> int:

@@ -66,6 +66,8 @@ class Count:
     tokenised: int = 0
     unmasked: int = 0
     padded: int = 0
+    largest_id: int = -1
+    """Largest token id that rows of ids held."""
     sampler: Sampler | None = None
     seen: int = 0
     """Rows seen so far, for who watches."""
@@ -110,6 +112,7 @@ class Count:
             codes = codes_of(self.tally, names)[places_of[counted.kept]]
         else:
             codes = np.full(len(counted.lengths), self.tally.number(origin))
+        self.largest_id = max(self.largest_id, counted.largest)
         self._counted(codes, counted.lengths, counted.labelled, counted.padded)
 
     def _counted(
@@ -178,6 +181,7 @@ class Count:
                 else:
                     ids = ids_of(record, fields.column, pad)
                     self.padded += ids.padded
+                    self.largest_id = max(self.largest_id, ids.largest)
                     found.append((ids.length, ids.labelled))
             except (BadValue, KeyError) as error:
                 self.problems.add(place, str(error))
@@ -262,6 +266,7 @@ class Count:
         self.padded += other.padded
         self.unmasked += other.unmasked
         self.seen += other.seen
+        self.largest_id = max(self.largest_id, other.largest_id)
         self.problems.rows += other.problems.rows
         self.problems.first += other.problems.first
 

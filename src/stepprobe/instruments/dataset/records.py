@@ -124,12 +124,23 @@ def _json_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[
         try:
             record = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            problems.add(place, f"not a JSON object in UTF-8 ({error})")
+            if line.strip() == b"{":
+                raise NotObserved(
+                    f"{source} begins a JSON object that goes over several lines; a dataset has one object a line, or "
+                    "is a list of them: name its file, or write it so"
+                ) from error
+            problems.add(place, f"not a JSON object in UTF-8 ({error}){_encoding(source, error)}")
             continue
         if isinstance(record, dict):
             yield place, record
         else:
             problems.add(place, f"a JSON {type(record).__name__} where an object is due")
+
+
+def _encoding(source: str, error: Exception) -> str:
+    """Return what to do about a file in another encoding; nothing where the error is about something else."""
+    told = isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error)
+    return f", and where the whole file is in Latin-1: iconv -f LATIN1 -t UTF-8 {source}" if told else ""
 
 
 def _json_list(source: str, stream: IO[bytes]) -> Iterator[Record]:
@@ -150,7 +161,9 @@ def _text_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[
         try:
             yield f"{source}:{number}", {"text": line.decode().rstrip("\r\n")}
         except UnicodeDecodeError as error:
-            problems.add(f"{source}:{number}", f"not UTF-8 ({error.reason} at byte {error.start})")
+            problems.add(
+                f"{source}:{number}", f"not UTF-8 ({error.reason} at byte {error.start}){_encoding(source, error)}"
+            )
 
 
 def _csv(source: str, stream: IO[bytes], problems: Problems) -> Iterator[Record]:
@@ -172,7 +185,7 @@ def _csv(source: str, stream: IO[bytes], problems: Problems) -> Iterator[Record]
         try:
             cells = _cells(line)
         except (UnicodeDecodeError, csv.Error) as error:
-            problems.add(place, f"not a line of CSV in UTF-8 ({error})")
+            problems.add(place, f"not a line of CSV in UTF-8 ({error}){_encoding(source, error)}")
             continue
         if len(cells) != len(header):
             problems.add(place, f"{len(cells)} cells where the header has {len(header)}")

@@ -37,14 +37,26 @@ def open_stream(source: str) -> Iterator[io.BufferedReader]:
             raw = opened.enter_context(_zstd(source, raw))
         head = guarded(source, lambda: raw.peek(4)[:4])
         if not head:
-            raise NotObserved(f"{source} is empty: it holds no row; name a dataset with rows")
+            raise NotObserved(f"{_called(source)} is empty: it holds no row; {_instead(source)}")
         if head.startswith(_WIDE):
             raise NotObserved(f"{source} is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {source}")
         yield raw
 
 
+def _called(source: str) -> str:
+    return "standard input" if source == STANDARD_INPUT else source
+
+
+def _instead(source: str) -> str:
+    return (
+        "send rows to it (… < rows.jsonl), or name a file" if source == STANDARD_INPUT else "name a dataset with rows"
+    )
+
+
 def _open(source: str, opened: ExitStack) -> io.BufferedReader:
     if source == STANDARD_INPUT:
+        if sys.stdin.isatty():
+            raise UsageError(f"nothing is sent to standard input; {_instead(source)}")
         return cast(io.BufferedReader, sys.stdin.buffer)
     try:
         return opened.enter_context(open(source, "rb"))

@@ -83,7 +83,7 @@ class Dataset:
         if self.cache is None or not self.settings.full or self.settings.tokenizer is None:
             return ""
         wanted = self.settings
-        digest = hashlib.sha256(f"1|{self.settings.tokenizer.sha256}|{wanted.column}|{wanted.source}".encode())
+        digest = hashlib.sha256(f"2|{self.settings.tokenizer.sha256}|{wanted.column}|{wanted.source}".encode())
         digest.update(f"|{wanted.loss_mask}|{wanted.skip_broken}|{_origins(files)}".encode())
         for file in files:
             if not isinstance(file, str) or file == STANDARD_INPUT or not Path(file).is_file():
@@ -159,7 +159,8 @@ def _finished(count: Count) -> Lengths:
     )
     if not rows:
         left_out = f" ({count.problems.rows} broken rows were left out)" if count.problems.rows else ""
-        raise NotObserved(f"the dataset holds no row{left_out}; name one with rows")
+        header = "" if left_out else " (the first line of a CSV is its header)"
+        raise NotObserved(f"the dataset holds no row{left_out}{header}; name one with rows")
     return build(_about(count, names, rows), arrays)
 
 
@@ -178,6 +179,8 @@ def _about(count: Count, names: tuple[str, ...], rows: int) -> About:
         skipped_rows=count.problems.rows,
         skipped=tuple(count.problems.first),
         notes=tuple(_notes(count)),
+        largest_id=max(count.largest_id, tokenizer.seen.largest if tokenizer else -1),
+        tokenizer_top=tokenizer.top if tokenizer else -1,
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 _FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
 _BEGIN, _END = "\0generation\1", "\0/generation\1"
 """Stand around what a template marks as the assistant's; taken out again before anything is counted."""
+
+
+@dataclass
+class Seen:
+    """The ids that a tokenizer gave."""
+
+    largest: int = -1
+
+    def look(self, encodings: Sequence[Any]) -> None:
+        """Look at the ids of some texts."""
+        self.largest = max(self.largest, max((max(one.ids, default=-1) for one in encodings), default=-1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +42,14 @@ class Tokenizer:
     marks_assistant: bool
     """Whether the template says which part the assistant wrote (``{% generation %}``)."""
 
+    seen: Seen = field(default_factory=Seen)
+    """What its ids were so far."""
+
+    @property
+    def top(self) -> int:
+        """Largest id that it can give."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
+
     @property
     def vocabulary(self) -> int:
         """Entries of the vocabulary, added tokens included."""
@@ -39,12 +58,15 @@ class Tokenizer:
     def count(self, texts: Sequence[str], *, special: bool) -> list[int]:
         """Return the tokens of each text; ``special`` adds what the tokenizer puts around a plain text."""
         encode = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)
-        return [len(one) for one in encode(list(texts), add_special_tokens=special)]
+        encodings = encode(list(texts), add_special_tokens=special)
+        self.seen.look(encodings)
+        return [len(one) for one in encodings]
 
     def count_assistant(self, texts: Sequence[str]) -> list[tuple[int, int]]:
         """Return tokens and the assistant's tokens of rendered chats that still hold their marks."""
         parted = [_without_marks(text) for text in texts]
         encodings = self.backend.encode_batch([plain for plain, _ in parted], add_special_tokens=False)
+        self.seen.look(encodings)
         return [
             (len(encoding), sum(_tokens_between(encoding, *span) for span in spans))
             for encoding, (_, spans) in zip(encodings, parted, strict=True)
@@ -99,6 +121,7 @@ def load(name: str, template: Path | None = None) -> Tokenizer:
     backend.no_padding()
     written = _template_text(template, files, config)
     special = {key: text for key, value in config.items() if key.endswith("_token") and (text := _content(value))}
+    pad = backend.token_to_id(special["pad_token"]) if "pad_token" in special else None
     digest = hashlib.sha256(files["tokenizer.json"].read_bytes() + (written or "").encode()).hexdigest()
     return Tokenizer(
         name=name,
@@ -106,8 +129,9 @@ def load(name: str, template: Path | None = None) -> Tokenizer:
         backend=backend,
         template=_compiled(name, written),
         special=special,
-        pad=backend.token_to_id(special["pad_token"]) if "pad_token" in special else None,
+        pad=pad,
         marks_assistant=bool(written) and "generation %}" in (written or "").replace("-%}", "%}"),
+        seen=Seen(-1 if pad is None else pad),
     )
 
 
@@ -120,6 +144,11 @@ def _find(name: str) -> dict[str, Path]:
         found, folder = {}, path if path.is_dir() else None
     beside = {file: folder / file for file in _FILES if (folder / file).is_file()} if folder else _cached(name)
     found = beside | found
+    if "tokenizer.json" not in found and folder is not None:
+        raise UsageError(
+            f"{name} is a folder without tokenizer.json; name the tokenizer's own folder, or write the file: "
+            f"AutoTokenizer.from_pretrained({name!r}).save_pretrained({name!r})"
+        )
     if "tokenizer.json" not in found:
         raise UsageError(
             f"no tokenizer at {name!r}: neither a folder with tokenizer.json nor a model in the local cache; "
@@ -156,7 +185,7 @@ def _template_text(given: Path | None, files: Mapping[str, Path], config: Mappin
         if "chat_template.jinja" in files:
             return files["chat_template.jinja"].read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the chat template cannot be read: {error}") from error
+        raise UsageError(f"the chat template cannot be read: {error}; name another file with --template") from error
     held = config.get("chat_template")
     if isinstance(held, list):  # several, by name
         named = {one.get("name"): one.get("template") for one in held if isinstance(one, dict)}

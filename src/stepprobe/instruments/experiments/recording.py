@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.experiments.tape import Tape
 
 
@@ -99,7 +100,7 @@ class Recording:
         return recording
 
     def _noticing(self, backward: Any) -> Any:
-        @functools.wraps(backward)
+        @unseen(backward)
         def noticing(*args: Any, **kwargs: Any) -> Any:
             if self._mode is None:
                 return backward(*args, **kwargs)

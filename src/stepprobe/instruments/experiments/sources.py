@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.experiments.captured import replaced, shape_of
 from stepprobe.instruments.experiments.lightning import LightningHarness
 from stepprobe.instruments.experiments.owners import owners_of
@@ -90,7 +91,7 @@ class LightningSource:
     def wrap(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``Strategy.training_step`` that lets the script's step be taken over."""
 
-        @functools.wraps(training_step)
+        @unseen(training_step)
         def met(strategy: Any, *call: Any, **named: Any) -> Any:
             take_over = self._take_over
             take_over.has_framework = True

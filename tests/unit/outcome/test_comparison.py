@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stepprobe.analysis.ledger.comparison import compare
+from stepprobe.analysis.outcome.comparison import compare
 from stepprobe.analysis.wording import ends, signed
 from stepprobe.errors import NotObserved, UsageError
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence

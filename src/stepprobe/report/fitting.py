@@ -1,0 +1,110 @@
+"""How a table is fitted to the width: titles wrap, then text wraps, then columns stand in blocks below each other."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stepprobe.report.text import is_place, pinched
+
+GAP = 2
+"""Blanks between columns."""
+NARROWEST_TEXT = 12
+"""A text column is never narrower than this, or than its widest cell."""
+WORD_MOST = 32
+"""A text column that cannot be wrapped whole at this many characters may be narrowed to them, and its cells cut."""
+LINES_MOST = 3
+"""Lines over which a cell is wrapped; a longer one is cut in its middle."""
+BLOCKS_MOST = 3
+"""Blocks of columns; a table that wants more is drawn as a list of records."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One column as text."""
+
+    title: str
+    cells: Sequence[str]
+    textual: bool
+    code: bool = False
+    """Its cells are to be copied: they are never wrapped nor cut."""
+
+    @property
+    def width(self) -> int:
+        """Characters of the widest cell or of the title."""
+        return max(map(len, [self.title, *self.cells]))
+
+    @property
+    def narrowest(self) -> int:
+        """Characters below which the column is not drawn; its title may be wrapped."""
+        title = max(map(len, self.title.split()), default=0)
+        widest = max(map(len, self.cells), default=0)
+        if not self.textual or self.code:
+            return max(title, widest)
+        return max(title, min(widest, max(map(_least, self.cells), default=0)))
+
+
+def _least(cell: str) -> int:
+    """Return the characters from which on a cell can be wrapped, at most ``WORD_MOST``."""
+    if len(cell) <= NARROWEST_TEXT:
+        return len(cell)
+    wide = range(NARROWEST_TEXT, WORD_MOST)
+    return next((room for room in wide if _lines(cell, room)), WORD_MOST)
+
+
+def _lines(text: str, room: int) -> list[str]:
+    """Return a text over a few whole lines; none where it wants more, or holds a longer word."""
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return lines if len(lines) <= LINES_MOST and max(map(len, lines), default=0) <= room else []
+
+
+Block = tuple[tuple[int, int], ...]
+"""Columns that stand side by side, each as (place, width)."""
+
+
+def blocks(columns: Sequence[Drawn], room: int) -> list[Block] | None:
+    """Return the columns in blocks that fit ``room``, the first column in each; None where they do not fit in few.
+
+    Args:
+        columns: The table.
+        room: Characters of a line.
+    """
+    if whole := _fit(columns, tuple(range(len(columns))), room):
+        return [whole]
+    found: list[Block] = []
+    taken: tuple[int, ...] = (0,)
+    for place in range(1, len(columns)):
+        if len(taken) > 1 and _fit(columns, (*taken, place), room) is None:
+            taken = (0,)
+        fitted = _fit(columns, (*taken, place), room)
+        if fitted is None:
+            return None
+        found = [*found[: len(found) - (len(taken) > 1)], fitted]
+        taken = (*taken, place)
+    return found if 0 < len(found) <= BLOCKS_MOST else None
+
+
+def _fit(columns: Sequence[Drawn], places: tuple[int, ...], room: int) -> Block | None:
+    """Return columns side by side: titles of numbers are wrapped before text is narrowed; None where nothing helps."""
+    widths = {place: columns[place].width for place in places}
+    most = room - GAP * (len(places) - 1)
+    for textual in (False, True):
+        while sum(widths.values()) > most:
+            slack = [one for one in places if columns[one].textual is textual and widths[one] > columns[one].narrowest]
+            if not slack:
+                break
+            widths[max(slack, key=lambda one: widths[one])] -= 1
+    return tuple(widths.items()) if sum(widths.values()) <= most else None
+
+
+def wrapped(text: str, room: int) -> str:
+    """Return a cell over a few lines; a place, and what does not fit, is cut in its middle to ``room`` characters."""
+    if len(text) <= room:
+        return text
+    return "\n".join([] if is_place(text) else _lines(text, room)) or pinched(text, room)
+
+
+def heads(columns: Sequence[Drawn], block: Block) -> list[str]:
+    """Return the titles of a block, wrapped, all of one height and standing on the line below."""
+    parted = [textwrap.wrap(columns[place].title, width) or [""] for place, width in block]
+    height = max(map(len, parted), default=1)
+    return ["\n".join([*[""] * (height - len(lines)), *lines]) for lines in parted]
