@@ -43,7 +43,7 @@ def verify(folder: Path) -> Report:
         command="verify",
         verdict="ok",
         title=evidence.subject,
-        headline=f"{len(files)} files have the hash they were sealed with; {values} values derive from them again.",
+        headline=f"{len(files):,} files have the hash they were sealed with; {values:,} values derive from them again.",
         figures={
             "verify.files": exact(len(files), "count", len(files), "counted"),
             "verify.values": exact(values, "count", values, "counted"),
