@@ -166,8 +166,8 @@ def _undecided(promises: Iterable[Promise]) -> Iterator[str]:
 def _smaller(gains: Gains) -> Iterator[str]:
     if gains.calm:
         yield (
-            "a busy machine: what was promised and what came leave out the time in which the thread was put aside while "
-            "it computed, so a promise is smaller here than in the report of the run before"
+            "a busy machine: what was promised and what came leave out the time in which the thread was put aside "
+            "while it computed, so a promise is smaller here than in the report of the run before"
         )
 
 
