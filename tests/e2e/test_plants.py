@@ -60,10 +60,10 @@ def test_the_plant_is_sized_and_named(tmp_path, environment, plant):
     planted_ms = sum(truth_ms[index] for index in inner)
     # an account that others use, too, holds more than the plant; it never holds less, but for the end of a loader
     ordinary_ms = sum(steps[index].wall_ns for index in inner) / 1e6 * 0.1
-    # the kernel puts a thread aside at the system call of our own clock, too: then its pause falls outside the plant
-    aside = [steps[index].accounts.get("unattributed", (0, 0)) for index in inner if "unattributed" not in accounts]
-    aside_ms = sum(off for _, off in aside) / 1e6
-    assert 0.95 * planted_ms - aside_ms <= booked_ms <= 1.03 * planted_ms + ordinary_ms
+    # on a busy machine the thread is put aside, also at the system call of our own clock: inside the plant or out of it
+    off_ms = sum(steps[index].accounts.get("unattributed", (0, 0))[1] for index in inner) / 1e6
+    aside_ms = max(0.0, off_ms - (planted_ms if "unattributed" in accounts else 0.0))
+    assert 0.95 * planted_ms - aside_ms <= booked_ms <= 1.03 * planted_ms + ordinary_ms + aside_ms
     assert found(document, kind, words), [(finding["kind"], finding["where"]) for finding in document["findings"]]
 
 
