@@ -51,3 +51,18 @@ def test_a_warning_that_is_an_error_ends_the_script_as_it_does_alone(tmp_path, e
     )
     assert observed.returncode == 1
     assert alone.stderr.splitlines()[-1] in observed.stderr.splitlines()
+
+
+@pytest.mark.parametrize(("kind", "account"), [("lightning", "forward"), ("closure", "unattributed")])
+def test_what_a_closure_trains_is_not_the_optimizers_time(tmp_path, environment, kind, account):
+    """Each step sleeps 20 ms before the forward pass, in a closure that the optimizer calls."""
+    script = [sys.executable, str(SCRIPTS / "parts.py"), kind]
+    alone = subprocess.run(script, env=environment, capture_output=True, text=True)
+    assert alone.returncode == 0, alone.stderr
+    command = [sys.executable, "-m", "stepprobe", "run", "--no-trace", "--out", str(tmp_path), "--", *script]
+    observed = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert observed.stdout.splitlines() == alone.stdout.splitlines()
+    (path,) = tmp_path.glob("*/report.json")
+    figures = {name: one["value"] for name, one in json.loads(path.read_text())["figures"].items()}
+    booked = sum(ms for name, ms in figures.items() if name.startswith(f"ledger.{account}"))
+    assert booked > 20 > figures["ledger.optimizer"]

@@ -1,8 +1,11 @@
 """Lightning: its strategy runs the user's ``training_step``; around it come callbacks, logging and evaluation."""
 
 from collections.abc import Callable
+from threading import get_ident
 from types import ModuleType
+from typing import Any
 
+from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.clock import INDEX
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.patches import booked, swallowed
@@ -13,11 +16,32 @@ LOGGED = ("on_batch_start", "on_batch_end", "update_train_step_metrics", "update
 
 
 def attach_strategy(observer: Observer, strategy: ModuleType) -> None:
-    """Book moving a batch, and let the user's training_step be taken over for experiments."""
-    cls = strategy.Strategy
+    """Book moving a batch and the user's training_step, and let that be taken over for experiments."""
+    cls, take_over = strategy.Strategy, observer.take_over
     observer.patches.replace(cls, "batch_to_device", booked(observer.clock, observer.gate, INDEX["h2d"]))
-    if observer.take_over is not None:
-        observer.patches.replace(cls, "training_step", observer.take_over.strategy_found)
+    step = _forward(observer)
+    met = step if take_over is None else lambda training_step: take_over.strategy_found(step(training_step))
+    observer.patches.replace(cls, "training_step", met)
+
+
+def _forward(observer: Observer) -> Callable[[Any], Any]:
+    """Return a decorator that books the forward pass: where a module calls its parts one by one, none is a root."""
+    clock, gate = observer.clock, observer.gate
+
+    def decorate(training_step: Any) -> Any:
+        @unseen(training_step)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if not gate.open or get_ident() != clock.owner:
+                return training_step(*args, **kwargs)
+            depth = clock.push(observer.forward_part)
+            try:
+                return training_step(*args, **kwargs)
+            finally:
+                clock.pop_to(depth)
+
+        return forward
+
+    return decorate
 
 
 def attach_hooks(observer: Observer, call: ModuleType) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from stepprobe.instruments.attach import callers, copies, tensors
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.callers import unseen
-from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED
 from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import Observer
@@ -40,9 +40,9 @@ def attach(observer: Observer, torch: ModuleType) -> None:
 def _optimizers(observer: Observer, torch: ModuleType) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    register_optimizer_step_pre_hook(_outside_graphs(torch, observer.optimizer_begins))
-    register_optimizer_step_post_hook(_outside_graphs(torch, observer.optimizer_ended))
     clock, gate, patches = observer.clock, observer.gate, observer.patches
+    register_optimizer_step_pre_hook(_outside_graphs(torch, observer.optimizer_begins, _scripts_own(observer)))
+    register_optimizer_step_post_hook(_outside_graphs(torch, observer.optimizer_ended))
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         patches.replace(owner, "zero_grad", booked(clock, gate, INDEX["zero_grad"]))
     for scheduler in _subclasses(torch.optim.lr_scheduler.LRScheduler):
@@ -54,20 +54,40 @@ def _optimizers(observer: Observer, torch: ModuleType) -> None:
     patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
 
 
-def _outside_graphs(torch: ModuleType, tell: Callable[..., None]) -> Callable[..., None]:
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _outside_graphs(
+    torch: ModuleType, tell: Callable[[], None], changed: Callable[..., Call | None] = lambda *_: None
+) -> Callable[..., Call | None]:
     """Return a hook for ``tell`` that a compiled optimizer step leaves its graph for, as it does for its own hooks.
 
-    ``tell`` is told whether the step was given a closure.
+    ``changed`` may return other arguments for a step that is not compiled.
     """
     compiling, aside = torch.compiler.is_compiling, torch._disable_dynamo(tell)
 
-    def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if compiling():
             aside()
-        else:
-            tell(any(one is not None for one in (*args[1:], *kwargs.values())))  # the first is the optimizer
+            return None
+        tell()
+        return changed(args, kwargs)
 
     return hook
+
+
+def _scripts_own(observer: Observer) -> Callable[..., Call | None]:
+    """Return what lets an optimizer call a closure of the script's outside of its own account: it trains in there."""
+    outside = booked(observer.clock, observer.gate, UNATTRIBUTED)
+
+    def scripts_own(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        optimizer, *rest = args
+        if not any(map(callable, (*rest, *kwargs.values()))):
+            return None
+        own = [outside(one) if callable(one) else one for one in rest]
+        return (optimizer, *own), {name: outside(one) if callable(one) else one for name, one in kwargs.items()}
+
+    return scripts_own
 
 
 def _subclasses(root: type) -> set[type]:

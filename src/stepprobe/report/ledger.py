@@ -142,7 +142,7 @@ def off_cpu(report: Report) -> str:
     if len(marked) >= MANY and math.fsum(line.share for line in marked) >= NEARLY_EVERYTHING:
         away = math.fsum(row.time.value * (row.off_cpu or 0.0) for row in report.ledger)
         return f"nearly everything: {percent(away / wall_ms(report), 0)} % of the step"
-    return ", ".join(f"{line.label} {percent(line.off_cpu, 0)} %" for line in marked)
+    return ", ".join(f"{line.label} {percent(line.off_cpu, 0)}\u00a0%" for line in marked)
 
 
 def _told(off_cpu: float | None, ms: float) -> float | None:

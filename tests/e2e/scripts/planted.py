@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 STEPS, PLANT = int(sys.argv[1]), sys.argv[2]
-VOCABULARY, WIDTH, LENGTH, ROWS = 256, 64, 64, 4
+VOCABULARY = 4096 if PLANT == "prompts" else 256  # so that head and loss are a good part of the step
+WIDTH, LENGTH, ROWS = 64, 64, 4
 torch.manual_seed(0)
 torch.set_num_threads(1)
 spent = 0.0

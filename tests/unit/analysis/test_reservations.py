@@ -43,6 +43,22 @@ def test_ranks_are_compared_over_the_same_steps():
     assert said(report, "rank 1: warm-up: the first 4 steps")
 
 
+def test_two_calls_of_one_line_are_one_row():
+    calls = [
+        ("a.py:1 f", "item", 30, 30, 3 * MS),
+        ("a.py:1 f", "item", 60, 30, 3 * MS),
+        ("a.py:1 f", "cpu", 30, 30, MS),
+    ]
+    table = next(one for one in derive(clean_process().sites(syncs=calls)).tables if one.name == "syncs")
+    steps = 90 / table.rows[0][2]
+    assert [row[:3] for row in table.rows] == [("a.py:1 f", "item", 90 / steps), ("a.py:1 f", "cpu", 30 / steps)]
+    assert [row[3] for row in table.rows] == pytest.approx([9 / steps, 1 / steps])
+
+
+def test_one_step_of_warm_up_is_one_step():
+    assert said(derive(FakeProcess().steps(30, CLEAN).end(), warmup="1"), "warm-up: the first step is not in the")
+
+
 def test_ranks_that_left_nothing_are_missed():
     assert said(derive(*ranks(3)[:2]), "2 of 3 ranks left steps")
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from stepprobe.adapters.plain import _scripts_own
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.budget import Budget
-from stepprobe.instruments.attach.clock import INDEX
+from stepprobe.instruments.attach.clock import INDEX, UNATTRIBUTED
 from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import FORWARD, OPTIMIZER, Observer
 from stepprobe.instruments.attach.tensors import counted
@@ -41,8 +42,6 @@ def test_what_an_optimizer_reads_is_counted_as_that(observer):
     one = torch.ones(1)
     observer.clock.stack = [OPTIMIZER]
     assert (item(one), observer.reads, observer.counters) == (1.0, 1, {})
-    observer.in_closure = True
-    assert (item(one), observer.reads, observer.counters) == (1.0, 1, {})
     observer.clock.stack = [FORWARD]
     assert (item(one), observer.reads, observer.counters) == (1.0, 1, {"syncs": 1})
 
@@ -68,3 +67,21 @@ def test_a_step_s_cost_holds_them(tmp_path, observer):
     observer.passes, observer.reads = 2, 1
     observer._write_step(observer.clock.cut(), "boundary")
     assert costs == [17_000_000_000]
+
+
+def test_a_closure_is_the_scripts_own_code(observer):
+    """The optimizer's account ends where it calls a closure, and goes on behind it; what waits in there is counted."""
+    item = counted(observer, torch.compiler, "item", INDEX["sync"])(torch._C.TensorBase.item)
+    optimizer, one, booked = object(), torch.ones(1), []
+    observer.optimizer_begins()
+
+    def closure():
+        booked.append(observer.clock.stack[-1])
+        return item(one)
+
+    (same, first), named = _scripts_own(observer)((optimizer, closure), {"closure": closure, "scaler": None})
+    assert same is optimizer
+    assert (first(), named["closure"](), named["scaler"]) == (1.0, 1.0, None)
+    assert booked == [UNATTRIBUTED, UNATTRIBUTED]
+    assert (observer.clock.stack[-1], observer.reads, observer.counters) == (OPTIMIZER, 0, {"syncs": 2})
+    assert _scripts_own(observer)((optimizer, None), {}) is None

@@ -42,7 +42,10 @@ def test_one_pad_token_costs_the_whole_batch_the_fast_path():
     padded = report(config("qwen3"), "ones", size=4, **batch)
     assert kinds(padded) == {"mask.lost"}
     assert (value(padded, "mask.layers_fast"), value(padded, "mask.layers_correct")) == (0, 2)
-    assert "1 short row of 4" in padded.findings[0].remedies[0].action
+    assert padded.findings[0].remedies[0].action.startswith("1 short row of 4 cost all the fast path: sort by length")
+    batch["attention_mask"][:, 23] = 0
+    told = report(config("qwen3"), "ones", size=4, **batch).findings[0].remedies[0].action
+    assert told.startswith("4 short rows of 4 cost all the fast path: no row is as long as the batch: pad to the long")
     whole = report(config("qwen3"), "ones", size=4)
     assert (whole.verdict, value(whole, "mask.layers_fast")) == ("ok", 2)
 
@@ -183,3 +186,13 @@ def test_linear_attention_without_its_kernels_is_a_fallback():
     slow = next(finding for finding in told.findings if finding.kind == "kernel.fallback")
     assert "flash-linear-attention" in slow.remedies[0].action
     assert value(told, "mask.fallback_layers") == 1
+
+
+def test_a_kernel_that_stays_fused_beside_a_mask_is_said_to_compute_all_pairs():
+    told = fake.mask.derive(fake.evidence(config("qwen3"), "packed", card="h100"))
+    assert told.headline.startswith(
+        "fast kernel on 2/2 layers (h100, predicted), for a mask computing all pairs on 2 ·"
+    )
+    assert kinds(told) == {"mask.lost"}
+    plain = fake.mask.derive(fake.evidence(config("qwen3"), card="h100"))
+    assert plain.headline.startswith("fast kernel on 2/2 layers (h100, predicted) ·")

@@ -82,3 +82,13 @@ def test_workers_that_are_kept_and_a_loader_that_is_built_once_are_told_apart():
     assert credited(before, once) == ["loader.once"]
     both = steps(2, None, {"loader_starts": 0}, loader_workers=2, loader_persistent=True)
     assert credited(before, both) == ["loader.once", "loader.persistent"]
+
+
+def test_less_padding_where_rows_are_loaded_is_no_faster_dataset():
+    """A tokenizer that pads takes longer for a row: padding to the longest made it cheaper by more than its slots."""
+    known = {"loader_workers": 0}
+    before = training(1, padding="fixed", more={"data.fetch": 20}, **known)
+    report, found, by_name = judged(before, training(2, more={"data.fetch": 0.5}, **known))
+    assert list(by_name) == ["padding.longest"]
+    assert found.undecided
+    assert any("padded less where they are loaded" in note for note in report.notes)

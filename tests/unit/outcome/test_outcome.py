@@ -197,11 +197,14 @@ def test_nothing_promised_and_nothing_made_are_said():
 def test_a_busy_machine_is_left_out_of_promise_and_outcome():
     """A quarter of the recomputing was time put aside: it is neither promised nor gained."""
     before = run(1, {"recompute": 40, "forward.mlp": 24}, off_cpu={"recompute": 10, "forward.mlp": 10})
-    _, _, by_name = judged(before, run(2, {"forward.mlp": 14}))
+    report, _, by_name = judged(before, run(2, {"forward.mlp": 14}))
     one = by_name["checkpointing.off"]
     assert one.predicted.value == pytest.approx(30, abs=1)
     assert one.measured.value == pytest.approx(30, abs=1.5)
     assert "put aside" in one.measured.method
+    assert any("a promise is smaller here" in note for note in report.notes)
+    calm = compare(evidence(run(1, {"recompute": 40})), evidence(run(2)))
+    assert not any("a promise is smaller here" in note for note in calm.notes)
 
 
 def test_a_sync_site_that_moved_by_a_line_is_the_same_site():

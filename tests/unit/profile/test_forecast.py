@@ -452,3 +452,19 @@ def profile_fit():
     from stepprobe.analysis.profile.scaling import fit
 
     return fit(Answers("experiments", FakeExperiments(TERMS).scaling().records).samples)
+
+
+def test_a_row_that_fills_the_one_length_does_not_hide_that_others_are_padded_to_it():
+    """Rows cut at 512 tokens: the longest of them needs all slots, the batches without such a row do not."""
+    cut = seen_batches([[10, 20], [512, 5], [30, 40]], [(2, 512)], 1)
+    assert cut.one_length
+    assert not seen_batches([[10, 512], [512, 5], [30, 512]], [(2, 512)], 1).one_length
+    assert not seen_batches([[10, 20], [512, 5], [30, 40]], [(2, 20), (2, 512), (2, 40)], 1).one_length
+
+
+def test_a_thread_that_was_off_the_cpu_has_two_kinds_of_milliseconds():
+    batches = [[256] * 8] * 40
+    spent = compute_ms(batches[0], TERMS) * 2 / 3
+    busy = report(batches, off_cpu={"backward.mlp": spent / 2})
+    assert any("the tables of the experiments are in CPU time of the thread" in note for note in busy.notes)
+    assert not any("are in CPU time" in note for note in report(batches).notes)

@@ -64,7 +64,7 @@ def test_a_busy_machine_is_said_in_one_word():
     assert ledger.off_cpu(msgspec.structs.replace(reports.data_bound(), ledger=rows)) == (
         "nearly everything: 50 % of the step"
     )
-    assert ledger.off_cpu(reports.data_bound()) == "data · wait for the loader 97 %, optimizer 31 %"
+    assert ledger.off_cpu(reports.data_bound()) == "data · wait for the loader 97\u00a0%, optimizer 31\u00a0%"
 
 
 def test_every_account_has_a_family():

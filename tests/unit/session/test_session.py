@@ -3,12 +3,15 @@ import os
 import subprocess
 import time
 
+import msgspec
 import pytest
 
 from stepprobe import session, store
 from stepprobe.errors import AssertionFailed, EvidenceError, StepprobeError, UsageError
 from stepprobe.launch import script
 from stepprobe.model.estimate import exact
+from stepprobe.session import observing
+from stepprobe.session.verifying import differences
 from tests.fakes import faked
 
 STEPS = 'f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; echo "12 13" >> $f; '
@@ -99,7 +102,7 @@ def test_a_script_that_spoils_its_run_folder_keeps_its_end(tmp_path):
 
 
 def test_a_command_that_leaves_its_training_behind_is_not_sealed_under_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(observing, "_PATIENCE_S", 0.1)
     left = "f=$STEPPROBE_RUN/steps-rank0-pid1.jsonl; (while [ ! -e go ]; do sleep 0.05; done; echo 12 13 >> $f) & :"
     monkeypatch.chdir(tmp_path)
     result = run(tmp_path, left)
@@ -158,7 +161,7 @@ def test_verify_names_what_differs(tmp_path, monkeypatch):
 
     def other(self, evidence):
         report = derive(self, evidence)
-        return session.msgspec.structs.replace(report, figures={**report.figures, "step.wall": exact(12.6, "ms", 2)})
+        return msgspec.structs.replace(report, figures={**report.figures, "step.wall": exact(12.6, "ms", 2)})
 
     monkeypatch.setattr(faked.CountingProbe, "derive", other)
     with pytest.raises(AssertionFailed, match=r"figures\.step\.wall\.value: kept 12\.5, derived 12\.6"):
@@ -179,11 +182,11 @@ def test_verify_names_what_differs(tmp_path, monkeypatch):
     ],
 )
 def test_differences_are_named_by_their_place(kept, derived, named):
-    assert list(session._differences(kept, derived)) == [named]
+    assert list(differences(kept, derived)) == [named]
 
 
 def test_rounding_of_another_machine_is_no_difference():
-    assert list(session._differences({"a": [1.0]}, {"a": [1.0 + 4e-16]})) == []
+    assert list(differences({"a": [1.0]}, {"a": [1.0 + 4e-16]})) == []
 
 
 @pytest.mark.parametrize("word", ["b\udcff", "</script>", "a\nb", "\u202egnp", "'\"`$(x)"])

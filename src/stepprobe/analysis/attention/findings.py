@@ -209,8 +209,10 @@ def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
     told_so = []
     if short and free:
         many = f"{short} short row" + ("s" if short > 1 else "")
-        told_so.append(_remedy(f"{many} of {batch.size} cost all the fast path: sort by length or go padding-free; "
-                               "avoid pad_to_multiple_of at batch size 1", len(free)))  # fmt: skip
+        how = "sort by length or go padding-free; avoid pad_to_multiple_of at batch size 1"
+        if short == batch.size > 1:  # sorted or not, each of them would stay as long
+            how = f"no row is as long as the batch: pad to the longest row; then {how.partition(';')[0]}"
+        told_so.append(_remedy(f"{many} of {batch.size} cost all the fast path: {how}", len(free)))
     if told.packed and free:
         told_so.append(_remedy("pack with flash's variable-length path or flex attention: SDPA takes documents "
                                "only as a full mask", len(free)))  # fmt: skip

@@ -52,7 +52,10 @@ def headline(told: Answer, asked: tuple[Assertion, ...]) -> str:
         )
         return f"no attention layer; {clean}"
     fast, right = sum(map(told.fast, told.views)), sum(map(told.correct, told.views))
-    parts = [f"fast kernel on {fast}/{layers} layers ({told.card.name}, predicted)", f"mask right on {right}/{layers}"]
+    masked = sum(view.mask is not None and view.call.api == "sdpa" and told.fast(view) for view in told.views)
+    kernel = f"fast kernel on {fast}/{layers} layers ({told.card.name}, predicted)"
+    kernel += f", for a mask computing all pairs on {masked}" if masked else ""
+    parts = [kernel, f"mask right on {right}/{layers}"]
     if failed := [one for one in asked if one.holds is False and not one.warns]:
         parts.append("; ".join(f"not so: {one.claim}" for one in failed[:2]))
     return " · ".join(parts)

@@ -50,13 +50,16 @@ def padding_waste(view: View) -> Iterator[Finding]:
     if share < PADDING_SHARE:
         return
     growth = _time_by_slots(view, slots)
-    compute = view.account(*COMPUTE)
-    cost = growth.saved(real) if growth else up_to(scaled(compute, share, ""), "slots do not vary")
+    # attention takes the square of a length, and the squares of uneven lengths are at least that of their mean
+    cost = growth.saved(real) if growth else up_to(_part(view, share, 1 - (1 - share) ** 2), "slots do not vary")
     batched = _batched(growth, real) if growth else cost
     if not view.worth(cost):
         return
     fixed_shape = process.records.sites is not None and len(process.records.sites.shapes) == 1
-    unpadded = tuple(_from_fixed(view, cost)) if fixed_shape else ((GROUP, batched),)
+    packed = (PACK, _packed(view, batched, real / slots) if growth else cost)
+    changes = [*(_from_fixed(view, cost) if fixed_shape else ((GROUP, batched),)), packed]
+    if all(predicted.bound for _, predicted in changes):  # best first: what may save most
+        changes.sort(key=lambda change: -most_of(change[1]))
     yield Finding(
         kind="padding.waste",
         title=f"{share:.0%} of the slots are padding: {slots - real:,.0f} of {slots:,.0f} a step hold no token.",
@@ -66,10 +69,7 @@ def padding_waste(view: View) -> Iterator[Finding]:
         accounts=COMPUTE,
         remedies=tuple(
             Remedy(name=name, action=action, predicted=predicted, fixed=growth.fixed if growth else None)
-            for (name, action), predicted in (
-                *unpadded,
-                (PACK, _packed(view, batched, real / slots) if growth else cost),
-            )
+            for (name, action), predicted in changes
         ),
         cites=("tokens.padding_share", "tokens.slots_per_step", "tokens.real_per_step"),
     )

@@ -87,7 +87,8 @@ def _averaged(process: Process) -> Iterator[str]:
     every = sum(one.wall_ns for one in process.everything)
     if process.warmup:
         cut = sum(step.wall_ns for step in process.finished[: process.warmup])
-        yield f"warm-up: the first {process.warmup} steps are not in the means ({cut / every:.1%} of all wall time)"
+        first = "first step is" if process.warmup == 1 else f"first {process.warmup} steps are"
+        yield f"warm-up: the {first} not in the means ({cut / every:.1%} of all wall time)"
         if process.warmup >= len(process.finished) // 2:
             yield "the warm-up reaches half of the run: it may not have become steady at all; observe more steps"
     yield from _set_aside(process)

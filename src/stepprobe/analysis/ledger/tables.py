@@ -87,10 +87,11 @@ def framework(process: Process, found: Sequence[TokenRate]) -> Table:
 def syncs(process: Process) -> Table:
     """Return the lines that make the host wait for results."""
     sites = process.records.sites.syncs if process.records.sites else []
-    rows = [
-        (place, operation, calls / process.sited, sync_ns(calls, timed, spent) / NS_PER_MS / process.sited)
-        for place, operation, calls, timed, spent in sites
-    ]
+    found: dict[tuple[str, str], tuple[float, float]] = {}  # a line may make a call at several places
+    for place, operation, calls, timed, spent in sites:
+        known = found.get((place, operation), (0.0, 0.0))
+        found[place, operation] = known[0] + calls, known[1] + sync_ns(calls, timed, spent)
+    rows = [(*where, calls / process.sited, ns / NS_PER_MS / process.sited) for where, (calls, ns) in found.items()]
     rows.sort(key=lambda row: (-row[3], row[0]))
     caption = "Over all steps, warm-up included; where only some calls were timed, the rest are taken to cost the same."
     return _table(

@@ -90,7 +90,7 @@ def chunk_table(choice: chunks.Choice, vocabulary: int) -> Table:
                 "torch ≥ 2.13",
                 f"F.linear_cross_entropy(…, options=LinearCrossEntropyOptions(batch_chunk_size={choice.chunk}))",
             ),
-            ("Liger", f"num_chunks = {-(-choice.rows // choice.chunk)} of {choice.rows} rows"),
+            ("Liger", f"num_chunks = {-(-choice.rows // choice.chunk)} of {choice.rows:,} rows"),
             ("TRL", f"_CHUNKED_LOGPROB_CHUNK_SIZE = {choice.chunk}"),
         )
     return Table(

@@ -8,7 +8,7 @@ from stepprobe.analysis.findings.loading import LOADING
 from stepprobe.analysis.findings.view import SAMPLES_FEWEST
 from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.ledger.tokens import observed
-from stepprobe.analysis.outcome.batching import amount_changed
+from stepprobe.analysis.outcome.batching import amount_changed, longest
 from stepprobe.analysis.outcome.gains import LESS, Gains
 from stepprobe.analysis.outcome.sign import Sign, Undecided, cheaper, from_to, named, rarer, setting, turned_on
 from stepprobe.analysis.statistics import difference
@@ -45,6 +45,8 @@ def precomputed(gains: Gains, finding: Finding, remedy: Remedy) -> Sign:
     if len(cheaper_by) < len(kinds):
         same = " and a ".join(COUNTED[kind] for kind in kinds if COUNTED[kind] not in cheaper_by)
         return Undecided(f"{said}, but a {same} costs what it did: less to load could have done it")
+    if longest(gains):
+        return Undecided(f"{said}, and rows that are padded less where they are loaded could have done it")
     if finding.where and finding.where in remedy.action and not _line_cheaper(gains, names, finding.where):
         return Undecided(f"{said}, but {finding.where} takes what it did")
     return said

@@ -100,6 +100,7 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
     open_ = [promise for promise in promises if promise.taints]
     if not made:
         notes = tuple(_undecided(promises)) or (_nothing_made(promises),)
+        notes = (*notes, *_smaller(gains))
         return Outcome(tables=(_table((), promises),), notes=notes, saved=gains.saved(), undecided=bool(open_))
     also = (*unexplained(gains, [promise.remedy.name for promise in made]), *surroundings(runs, (first, second)))
     confounded = "; ".join(also)
@@ -109,7 +110,7 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
         findings=tuple(_with_outcomes(made, single)),
         judged=judged,
         tables=(_table(judged, promises),),
-        notes=(*_notes(made, gains, confounded), *_undecided(promises)),
+        notes=(*_notes(made, gains, confounded), *_undecided(promises), *_smaller(gains)),
         saved=gains.saved(),
         wall=as_ms(first.wall, f"a step of the run before{gains.left_out}"),
         confounded=confounded,
@@ -160,6 +161,14 @@ def _undecided(promises: Iterable[Promise]) -> Iterator[str]:
     for promise in promises:
         if promise.undecided:
             yield f"undecided: these changes could have done it: {_clause(promise)}: {promise.undecided}"
+
+
+def _smaller(gains: Gains) -> Iterator[str]:
+    if gains.calm:
+        yield (
+            "a busy machine: what was promised and what came leave out the time in which the thread was put aside "
+            "while it computed, so a promise is smaller here than in the report of the run before"
+        )
 
 
 def _judged(made: Sequence[Promise], open_: Sequence[Promise], gains: Gains, confounded: str) -> Iterator[Judged]:

@@ -65,8 +65,8 @@ class Batches:
 
     @property
     def one_length(self) -> bool:
-        """Whether all are padded to one length that most of them do not need."""
-        return len(set(self.slots)) == 1 and len(self.slots) > 1 and self.slots[0] > max(map(max, self.real[:-1]))
+        """Whether all are padded to one length, and not because each of them needs it."""
+        return len(set(self.slots)) == 1 and len(self.slots) > 1 and self.slots[0] > min(map(max, self.real[:-1]))
 
     def known(self, times: int = 1) -> Distribution:
         """Return the distribution of their rows, each of them so many times."""

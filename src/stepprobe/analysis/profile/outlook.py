@@ -187,6 +187,13 @@ def _notes(now: Situation, missing: Sequence[str]) -> Iterator[str]:
                 f"{' of CPU time' if on_thread else ''}: forecasts take the ratio from the fit and the ms from the "
                 "ledger, and one of the two saw another step"
             )
+        compute = now.step.compute.value
+        if on_thread and compute - booked > OFF * compute:
+            yield (
+                "the tables of the experiments are in CPU time of the thread, the ledger and what changes save in wall "
+                f"time: of {compute:,.3g} ms of forward and backward a step the thread was off the CPU for "
+                f"{compute - booked:,.3g} ms"
+            )
     if now.seen.job and len(now.seen.job.ranks) > 1:
         yield "forecasts are those of one rank; which rank of a step is the slowest after a change is not forecast"
 

@@ -89,8 +89,6 @@ class Observer:
         self.tell: Callable[[str], None] = lambda _: None
         """Called with the name of each stage that this process reaches for the first time."""
         self.backward_depth = self.forward_depth = 0
-        self.in_closure = False
-        """Whether the optimizer step under way was given a closure."""
         self.optimizers = self.optimizer_steps = 0
         self._limit = limit
         self._index = self._asides = self._own_ns = self._optimizer_depth = 0
@@ -117,9 +115,8 @@ class Observer:
         elif self._stepped and not self._fetched and self.gate.open:
             self._safely(self._end_step, "boundary")
 
-    def optimizer_begins(self, closure: bool = False) -> None:
-        """An optimizer step begins; in a closure it calls the script's own code."""
-        self.in_closure = closure
+    def optimizer_begins(self) -> None:
+        """An optimizer step begins."""
         if self._evaluating:  # a model that is trained in eval mode: eval() says nothing about evaluation here
             self._trains_in_eval = True
             self.training_resumed()
@@ -128,9 +125,8 @@ class Observer:
                 self.unwind()
             self._optimizer_depth = self.clock.push(OPTIMIZER)
 
-    def optimizer_ended(self, _closure: bool = False) -> None:
+    def optimizer_ended(self) -> None:
         """An optimizer step has ended."""
-        self.in_closure = False
         self.optimizer_steps += 1
         if self._optimizer_depth and get_ident() == self.clock.owner:
             self.clock.pop_to(self._optimizer_depth)

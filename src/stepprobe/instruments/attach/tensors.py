@@ -48,7 +48,7 @@ def _counted(method: Any, observer: Observer, compiler: ModuleType, operation: s
         if tracing():
             return method(*args, **kwargs)
         # an optimizer reads its own step counters: on the CPU they are no wait for anybody
-        if clock.stack[-1] == OPTIMIZER and not observer.in_closure:
+        if clock.stack[-1] == OPTIMIZER:
             observer.reads += 1
             return method(*args, **kwargs)
         try:
@@ -56,7 +56,7 @@ def _counted(method: Any, observer: Observer, compiler: ModuleType, operation: s
         except ValueError:  # a thread that runs nothing else
             return method(*args, **kwargs)
         place = known.get((id(caller.f_code), caller.f_lasti)) or known.meet(caller)
-        if not gate.open or clock.stack[-1] == OPTIMIZER or compiling() or get_ident() != clock.owner:
+        if not gate.open or compiling() or get_ident() != clock.owner:
             return place.call(args, kwargs)
         row = place.row or sites.sync(place, operation)
         row[0] += 1
