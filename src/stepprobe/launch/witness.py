@@ -56,8 +56,8 @@ class Witness:
             return
         self._looks_at = time.monotonic() + LOOKS_S
         before, self._held = self._held, self._pending()
-        if before & self._held:  # else it may be on its way to us
-            self._renewed(self._held)
+        if stale := before & self._held:  # the rest may be on its way to us
+            self._also_seen |= self._renewed(self._held) - stale
             self._held = set()
 
     def end(self) -> None:

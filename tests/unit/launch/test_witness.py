@@ -97,3 +97,14 @@ def test_what_may_be_on_its_way_to_us_is_kept(witness):
     os.kill(witness._pid, signal.SIGTERM)
     witness.rest()
     assert witness.saw(signal.SIGTERM)
+
+
+def test_what_comes_while_an_old_one_is_forgotten_is_kept(witness, monkeypatch):
+    monkeypatch.setattr(module, "LOOKS_S", 0)
+    witness._looks_at = 0
+    os.kill(witness._pid, signal.SIGTERM)
+    witness.rest()
+    os.kill(witness._pid, signal.SIGUSR1)
+    witness.rest()
+    assert witness.saw(signal.SIGUSR1)
+    assert not witness.saw(signal.SIGTERM)
