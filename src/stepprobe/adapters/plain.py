@@ -158,13 +158,16 @@ def attach_loader(observer: Observer, dataloader: ModuleType) -> None:
 
 
 def _loader_facts(observer: Observer, loader: Any) -> None:
-    observer.facts.update(
-        loader_workers=int(loader.num_workers),
-        loader_prefetch=int(loader.prefetch_factor or 0),
-        loader_batch_size=int(loader.batch_size or 0),
-        loader_persistent=bool(loader.persistent_workers),
-        loader_pinned=bool(loader.pin_memory),
-    )
+    try:
+        observer.facts.update(
+            loader_workers=int(loader.num_workers),
+            loader_prefetch=int(loader.prefetch_factor or 0),
+            loader_batch_size=int(loader.batch_size or 0),
+            loader_persistent=bool(loader.persistent_workers),
+            loader_pinned=bool(loader.pin_memory),
+        )
+    except Exception as error:  # a class of the user's own may lack any of them
+        observer.note(f"the settings of a loader were not read: {type(error).__name__}")
 
 
 def attach_fetch(observer: Observer, fetch: ModuleType) -> None:

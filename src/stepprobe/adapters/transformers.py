@@ -52,12 +52,20 @@ def _logging(observer: Observer, log: Any) -> Any:
 
     @unseen(log)
     def logging(trainer: Any, logs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        for name, value in logs.items():
-            if isinstance(value, (int, float)) and abs(value) < MOST and ("per_second" in name or "tokens" in name):
-                observer.sites.rates[str(name)[:80]] = float(value)
+        if isinstance(logs, dict):
+            observer.sites.rates.update(_rates(logs))
         return logged(trainer, logs, *args, **kwargs)
 
     return logging
+
+
+def _rates(logs: dict[Any, Any]) -> dict[str, float]:
+    named = {str(name)[:80]: value for name, value in logs.items() if isinstance(value, (int, float))}
+    return {
+        name: float(value)
+        for name, value in named.items()
+        if abs(value) < MOST and ("per_second" in name or "tokens" in name)
+    }
 
 
 def _noting_settings(observer: Observer, loop: Any) -> Any:

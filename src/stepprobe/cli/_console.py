@@ -46,13 +46,15 @@ def show(report: "Report", *, as_json: bool, stream: TextIO) -> int:
     return {"fail": 1, "not measured": 3}.get(report.verdict, 0)
 
 
-def write(text: str, stream: TextIO) -> None:
-    """Print text, ending in exactly one newline.
+def write(text: str, stream: TextIO | None) -> None:
+    """Print text, ending in exactly one newline; nothing where the stream was closed before we began.
 
     Raises:
         OSError: Nobody reads it any more, or its disk is full; the stream then leads nowhere, so that the flush at exit
             is silent.
     """
+    if stream is None:  # which `print` would take for standard output: that is the script's
+        return
     try:
         print(text.rstrip("\n"), file=stream, flush=True)
     except OSError:

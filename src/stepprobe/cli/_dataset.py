@@ -262,7 +262,7 @@ class _Watch(AbstractContextManager[None]):
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
 

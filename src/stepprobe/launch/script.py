@@ -168,7 +168,9 @@ def _wait(child: int, witness: Witness) -> str:
     while True:
         # with a limit: another thread of this process, which does not block SIGCHLD, may have taken it
         received = signal.sigtimedwait(_WAITED_FOR, _LOOK_AGAIN_S)
-        if received is not None and received.si_signo != signal.SIGCHLD:
+        if received is None:
+            witness.rest()
+        elif received.si_signo != signal.SIGCHLD:
             number = received.si_signo
             alone = not witness.saw(number)
             if alone and number in _PASSED_ON and received.si_code <= 0:  # sent by a process

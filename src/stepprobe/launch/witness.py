@@ -15,6 +15,8 @@ from typing import Any
 
 PATIENCE_S = 0.05
 """How long the witness is waited for: senders go from process to process."""
+LOOKS_S = 1.0
+"""How often it is looked whether the witness holds what we were not sent."""
 _SHELL = "/bin/sh"
 
 
@@ -30,17 +32,16 @@ class Witness:
         self._pid = 0
         self._lifeline = -1
         self._also_seen: set[int] = set()
+        self._held: set[int] = set()
+        self._looks_at = time.monotonic() + LOOKS_S
         self._start()
 
     def saw(self, number: int) -> bool:
         """Return whether a signal that we received reached it as well; forget that signal."""
         deadline = time.monotonic() + PATIENCE_S
         while number not in self._also_seen:
-            pending = self._pending()
-            if pending:
-                self._also_seen |= pending
-                self.end()
-                self._start()  # what is pending can be told once only
+            if pending := self._pending():
+                self._also_seen |= self._renewed(pending)
             elif time.monotonic() >= deadline:
                 return False
             else:
@@ -48,13 +49,34 @@ class Witness:
         self._also_seen.discard(number)
         return True
 
+    def rest(self) -> None:
+        """We have received nothing for a while: what was seen and still is not ours was sent to it alone."""
+        self._also_seen.clear()
+        if time.monotonic() < self._looks_at:
+            return
+        self._looks_at = time.monotonic() + LOOKS_S
+        before, self._held = self._held, self._pending()
+        if stale := before & self._held:  # the rest may be on its way to us
+            self._also_seen |= self._renewed(self._held) - stale
+            self._held = set()
+
     def end(self) -> None:
         """Let it go."""
         if self._pid:
-            os.close(self._lifeline)
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            _end(self._pid, self._lifeline)
             self._pid = 0
+
+    def _renewed(self, pending: set[int]) -> set[int]:
+        """Put another in its place, since what is pending can be told once only; return what the first one had.
+
+        The two overlap: what is sent meanwhile reaches one of them at least, and stays with the second where both.
+        """
+        old, lifeline, self._pid = self._pid, self._lifeline, 0
+        self._start()
+        late = self._pending(old)
+        seen = pending | (late - self._pending())
+        _end(old, lifeline)
+        return seen
 
     def _start(self) -> None:
         try:
@@ -76,10 +98,10 @@ class Witness:
         finally:
             os.close(read)
 
-    def _pending(self) -> set[int]:
-        """Return the signals that wait for it."""
+    def _pending(self, pid: int = 0) -> set[int]:
+        """Return the signals that wait for it, or for another process."""
         try:
-            status = Path(f"/proc/{self._pid}/status").read_text()
+            status = Path(f"/proc/{pid or self._pid}/status").read_text()
         except OSError:
             return set()
         bits = 0
@@ -88,3 +110,9 @@ class Witness:
             if name in ("SigPnd", "ShdPnd"):
                 bits |= int(value, 16)
         return {number for number in signal.valid_signals() if bits >> (number - 1) & 1}
+
+
+def _end(pid: int, lifeline: int) -> None:
+    os.close(lifeline)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

@@ -1,7 +1,10 @@
 """What a micro-batch holds, from the model's own arguments or from the loader's batch."""
 
+from collections import UserDict
+
 import pytest
 
+from stepprobe.adapters import plain, transformers
 from stepprobe.instruments.attach.batches import Batches
 from stepprobe.instruments.attach.observer import Observer
 
@@ -131,3 +134,37 @@ def test_a_model_without_ids_is_said(batches, observer):
     batches.forward((torch.ones(2, 8),), {})
     assert observer.counters == {}
     assert observer.facts["counts.slots"].startswith("not observed")
+
+
+class Unreadable(UserDict):
+    """Raises where it is asked for what it lacks, as records that are read when they are needed do."""
+
+    def get(self, key, default=None):
+        raise KeyError(key)
+
+
+def test_a_batch_that_raises_when_it_is_asked_is_left_alone(batches, observer):
+    batches.loaded(Unreadable())
+    assert "a batch was not counted: KeyError" in observer.journal._notes
+
+
+def test_a_mask_that_numbers_the_examples_of_a_packed_row(batches, observer):
+    batches.forward((), batch() | {"attention_mask": torch.tensor([[1, 1, 2, 2, 2, 3, 0, 0]] * 2)})
+    assert observer.counters["real"] == 12
+
+
+def test_a_mask_of_more_tokens_than_the_batch_is_none_of_its_own(batches, observer):
+    """Behind a cache or a prefix the mask is longer than the ids."""
+    batches.forward((), batch() | {"attention_mask": torch.ones(2, 20, dtype=torch.int64)})
+    assert "real" not in observer.counters
+    assert observer.facts["counts.real"].startswith("not observed")
+
+
+def test_a_loader_without_the_settings_of_pytorch_s_own_is_noted(observer):
+    plain._loader_facts(observer, object())
+    assert "the settings of a loader were not read: AttributeError" in observer.journal._notes
+
+
+def test_rates_are_found_under_names_of_any_type():
+    logs = {3: 1.0, ("a", 1): 2, "tokens_per_second": 4, "loss": 5.0, "train_tokens": "6"}
+    assert transformers._rates(logs) == {"tokens_per_second": 4.0}

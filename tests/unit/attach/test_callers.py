@@ -1,11 +1,13 @@
 """What is warned of inside a wrapper is said of who called it."""
 
 import _thread
+import gc
 import logging
 import operator
 import sys
 import time
 import warnings
+import weakref
 
 import pytest
 
@@ -140,3 +142,14 @@ def test_the_compiler_is_told_of_all_stand_ins(index, monkeypatch):
     index(0)
     assert [code.co_firstlineno for code in codes] == [line() - 3, line() - 1]
     assert {code.co_name for code in codes} == {callers.STAND_IN}
+
+
+@pytest.mark.parametrize("name", ["made_anew", __name__, 7])
+def test_a_namespace_that_code_was_run_in_is_not_kept_alive(index, name):
+    namespace = {"__name__": name, "index": index, "kept": Odd()}
+    alive = weakref.ref(namespace["kept"])
+    exec("def call():\n    return index(3)\nfound = call()\nagain = index(4)", namespace)
+    assert (namespace["found"], namespace["again"]) == (3, 4)
+    del namespace
+    gc.collect()
+    assert alive() is None

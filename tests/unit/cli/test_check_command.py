@@ -290,3 +290,10 @@ def test_a_dataset_without_its_option_is_told_where_it_goes(say, model, data):
     code, out, err = say("check", model(), data([5]))
     assert (code, out) == (2, "")
     assert "lengths.csv is one argument too many; a dataset goes behind --data" in err
+
+
+def test_a_batch_that_no_memory_holds_is_said(say, model):
+    code, _, err = say("check", model(), "--batch-size", 10**12)
+    assert code == 2
+    assert "a batch of 1,000,000,000,000 rows" in err
+    assert "fewer rows" in err

@@ -304,3 +304,8 @@ def test_a_bucket_without_a_token_says_what_it_left_out(place, capsys):
     found = json.loads(capsys.readouterr().out)
     assert "no row holds a token" in found["headline"]
     assert any("1 broken rows were left out" in note for note in found["notes"])
+
+
+def test_standard_error_that_is_closed_costs_nothing(place, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["padding", "a.jsonl"]) == 0

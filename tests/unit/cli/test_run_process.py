@@ -311,6 +311,12 @@ def test_a_working_folder_that_was_removed_and_closed_streams_do_not_matter(tmp_
     assert list(tmp_path.glob("runs/*/report.html"))
 
 
+def test_nothing_of_ours_goes_to_the_script_s_output_where_standard_error_is_closed(tmp_path):
+    command = shlex.join(observed(*python(STEPS + "print('its own')"), options=("--out", str(tmp_path / "runs"))))
+    assert finish(["sh", "-c", f"exec {command} 2>&-"]).stdout == b"its own\n"
+    assert list(tmp_path.glob("runs/*/report.html"))
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_a_full_disk_behind_the_report_does_not_cost_the_scripts_exit_code():
     with open("/dev/full", "w") as full:

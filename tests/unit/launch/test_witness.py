@@ -47,3 +47,64 @@ def test_it_leaves_no_process_and_no_file():
     assert set(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.fixture
+def sent_while_renewed(witness, monkeypatch):
+    """Send a signal to the witnesses there are, before or behind the start of the second."""
+
+    def sent(number, *, behind):
+        start, first = witness._start, witness._pid
+
+        def started():
+            if behind:
+                start()
+                os.kill(witness._pid, number)
+            os.kill(first, number)
+            if not behind:
+                start()
+            witness._start = start
+
+        monkeypatch.setattr(witness, "_start", started)
+
+    return sent
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_what_is_sent_while_another_takes_its_place_is_told_once(witness, sent_while_renewed, behind):
+    sent_while_renewed(signal.SIGUSR2, behind=behind)
+    os.kill(witness._pid, signal.SIGUSR1)
+    assert witness.saw(signal.SIGUSR1)
+    assert witness.saw(signal.SIGUSR2)
+    assert not witness.saw(signal.SIGUSR2)
+
+
+@pytest.mark.parametrize("first_saw", [False, True])
+def test_what_we_were_never_sent_hides_no_later_signal(witness, monkeypatch, first_saw):
+    monkeypatch.setattr(module, "LOOKS_S", 0)
+    witness._looks_at = 0
+    os.kill(witness._pid, signal.SIGTERM)
+    if first_saw:
+        os.kill(witness._pid, signal.SIGUSR1)
+        assert witness.saw(signal.SIGUSR1)
+    witness.rest()
+    witness.rest()
+    assert not witness.saw(signal.SIGTERM)
+
+
+def test_what_may_be_on_its_way_to_us_is_kept(witness):
+    witness._looks_at = 0
+    os.kill(witness._pid, signal.SIGTERM)
+    witness.rest()
+    assert witness.saw(signal.SIGTERM)
+
+
+def test_what_comes_while_an_old_one_is_forgotten_is_kept(witness, monkeypatch):
+    monkeypatch.setattr(module, "LOOKS_S", 0)
+    witness._looks_at = 0
+    os.kill(witness._pid, signal.SIGTERM)
+    witness.rest()
+    os.kill(witness._pid, signal.SIGUSR1)
+    witness.rest()
+    assert witness.saw(signal.SIGUSR1)
+    assert not witness.saw(signal.SIGTERM)

@@ -398,6 +398,7 @@ def test_the_largest_id_is_kept_padding_included(tmp_path, shape):
     assert observe(tmp_path / "ids").about.largest_id == 50
 
 
-def test_ids_that_are_none_are_refused(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"input_ids": [1, null]}\n')
+@pytest.mark.parametrize("ids", ["[1, null]", "[0, true]", "[1, 2.5]"])
+def test_ids_that_are_none_are_refused(tmp_path, ids):
+    (tmp_path / "a.jsonl").write_text(f'{{"input_ids": {ids}}}\n')
     refused(NotObserved, ["a.jsonl:1", "something else among its token ids"], tmp_path / "a.jsonl")

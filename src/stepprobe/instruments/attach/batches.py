@@ -59,11 +59,13 @@ class Batches:
         On a device job this is the last moment at which it can be read for nothing; on the CPU it is read only if the
         model's own arguments do not say it.
         """
-        if isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), self._tensor):
+        if isinstance(batch, Mapping):
             self.quietly(self._remember, batch)
 
     def _remember(self, batch: Mapping[str, Any]) -> None:
-        ids, mask, labels = batch["input_ids"], batch.get("attention_mask"), batch.get("labels")
+        ids, mask, labels = batch.get("input_ids"), batch.get("attention_mask"), batch.get("labels")
+        if not isinstance(ids, self._tensor):
+            return
         if self._facts.get("device", "cpu") == "cpu":
             kept = [self._reference(mask), self._reference(labels)]
         else:
@@ -133,14 +135,14 @@ class Batches:
 
     def _count_real(self, ids: Any, mask: Any, loaded: Any) -> None:
         real = loaded if isinstance(loaded, list) else self._real(loaded if mask is None else mask)
-        if real:
+        if real and sum(real) <= ids.numel():
             self._facts["counts.real"] = "attention mask"
             self._count_lengths(real)
         elif mask is None:
             self._facts["counts.real"] = "no attention mask: every slot counted"
             self._observer.count("real", ids.numel())
         else:
-            self._facts["counts.real"] = "not observed: the mask lies on the device or is not rows × tokens"
+            self._facts["counts.real"] = "not observed: the mask lies on the device or is not the batch's rows × tokens"
 
     def _count_lengths(self, real: list[int]) -> None:
         """Count the real tokens of a batch's rows, and what tells how alike the rows of a batch are."""
@@ -163,7 +165,8 @@ class Batches:
     def _real(self, mask: Any) -> list[int] | None:
         if not self._on_host(mask) or mask.dim() != 2:
             return None
-        return [int(length) for length in self._list(mask.sum(1))]
+        # some number the examples of a packed row: 1 1 2 2 2 0
+        return [int(length) for length in self._list((mask != 0).sum(1))]
 
     def _labelled(self, labels: Any) -> int | None:
         if not self._on_host(labels) or labels.dim() < 2:

@@ -19,7 +19,8 @@ MARK = " (importlib_bootstrap)"
 STAND_IN = "called_through_stepprobe"
 """Name of every stand-in."""
 MOST = 4096
-"""Places that are remembered for one function; for any other, a stand-in is made at each call."""
+"""Places that are remembered for one function; for any other, and for those of no module, a stand-in is made at each
+call."""
 
 _marked: dict[int, CodeType] = {}
 _made: list[CodeType] = []
@@ -71,7 +72,7 @@ class Places(dict[tuple[int, int], Place]):
     def meet(self, caller: FrameType) -> Place:
         """Return the place where a frame is now, which is not among them yet."""
         place = Place(caller, self._function)
-        if len(self) < MOST:
+        if len(self) < MOST and _stays(caller.f_globals):
             self[id(place.code), place.at] = place
             _made.append(place.call.__code__)
         return place
@@ -98,6 +99,13 @@ def named(function: Any, compiler: ModuleType) -> Any:
         return place.call(args, kwargs)
 
     return called
+
+
+def _stays(namespace: dict[str, Any]) -> bool:
+    """Return whether it is a module's own: to remember what ``exec`` was given would keep all that lies in it."""
+    name = namespace.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return isinstance(module, ModuleType) and vars(module) is namespace
 
 
 def _bound(function: Any) -> FunctionType:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from stepprobe.errors import UsageError
 from stepprobe.model.attention import Batch
 
 KINDS = ("none", "ones", "right", "left", "packed", "packed-ones", "padding-free")
@@ -16,7 +17,20 @@ def make(kind: str, size: int, length: int) -> dict[str, Any]:
             unequal length into each row; ``padding-free`` adds what TRL's collator emits.
         size: Rows.
         length: Tokens of a row.
+
+    Raises:
+        UsageError: There is no memory for it.
     """
+    try:
+        return _made(kind, size, length)
+    except (RuntimeError, MemoryError) as error:
+        raise UsageError(
+            f"a batch of {size:,} rows of {length:,} tokens cannot be made here ({str(error)[:120]}…); "
+            "ask with fewer rows"
+        ) from error
+
+
+def _made(kind: str, size: int, length: int) -> dict[str, Any]:
     import torch
 
     batch: dict[str, Any] = {"input_ids": torch.ones(size, length, dtype=torch.long)}

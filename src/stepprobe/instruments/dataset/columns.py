@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from stepprobe.errors import UsageError
 
@@ -111,7 +111,7 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
         BadValue: It is no list of numbers.
     """
     ids = record.get(column)
-    if not isinstance(ids, list) or (ids and not isinstance(ids[0], int)):
+    if not isinstance(ids, list) or (ids and not _is_id(ids[0])):
         raise BadValue(f"{column} is a {type(ids).__name__}, not a list of token ids")
     mask, labels = record.get("attention_mask"), record.get("labels")
     length = len(ids)
@@ -123,8 +123,14 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
     try:
         largest = max(ids, default=-1)
     except TypeError:
-        raise BadValue(f"{column} holds something else among its token ids") from None
+        largest = None
+    if not _is_id(largest):
+        raise BadValue(f"{column} holds something else among its token ids")
     return Ids(real, min(labelled, real), real < length, largest)
+
+
+def _is_id(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _pad_run(ids: list[int], pad: int | None) -> int:
