@@ -111,11 +111,24 @@ def _at_most_the_square(now: Situation, cut: Batches, lost: float) -> Estimate:
 
 
 def _as_measured(now: Situation, asked: Span, lost: float) -> Estimate:
+    apart = _apart_ms(now)
     why = (
         f"forward and backward × {asked.value:.3f}, measured one token below the window beside the usual shape, in "
-        f"turn; {lost:.1%} of the tokens are cut off"
+        f"turn; {lost:.1%} of the tokens are cut off; the interval also holds the {apart:.3g} ms by which the "
+        "script's step and the driven one differ"
     )
-    return saving(now.step.shrunk(asked), now.n, why)
+    found = now.step.shrunk(asked)
+    return saving(replace(found, half=math.hypot(found.known, apart)), now.n, why)
+
+
+def _apart_ms(now: Situation) -> float:
+    """Return what the script's own step takes more, or less, than the driven one, where a change was tried in turn.
+
+    That may be memory that is taken and given back, of which a change makes more or less.
+    """
+    plain = [one for one in now.seen.answers.of("remedy") if one.variant == "none"]
+    driven = median([now.seen.answers.ms(one) for one in plain])
+    return now.step.compute.value * now.unexplained(Work.of([(plain[0].rows, plain[0].length)]), driven)
 
 
 def _below_window(now: Situation, cut: Batches) -> Span | None:
@@ -258,16 +271,10 @@ def forecasts(now: Situation) -> tuple[list[Forecast], list[str]]:
 
 
 def _with_trial(now: Situation, said: Forecast, turned: Middle) -> Forecast:
-    """Let the micro-step that was measured with the change decide; the interval keeps what was forecast without it.
-
-    It also holds what the script's own step takes more, or less, than the driven one: that may be memory that is taken
-    and given back, of which these changes make more or less.
-    """
-    plain = [one for one in now.seen.answers.of("remedy") if one.variant == "none"]
-    driven = median([now.seen.answers.ms(one) for one in plain])
-    open_ms = now.step.compute.value * now.unexplained(Work.of([(plain[0].rows, plain[0].length)]), driven)
+    """Let the micro-step that was measured with the change decide; the interval keeps what was forecast without it."""
+    apart = _apart_ms(now)
     found = now.step.shrunk(Span(turned.value, turned.half))
-    found = replace(found, half=math.hypot(found.known, open_ms))
+    found = replace(found, half=math.hypot(found.known, apart))
     ends = [found.value - found.known, found.value + found.known]
     ends += [one for one in (said.saved.low, said.saved.high) if one is not None]
     saved = Estimate(
@@ -278,7 +285,7 @@ def _with_trial(now: Situation, said: Forecast, turned: Middle) -> Forecast:
         n=turned.n,
         method=(
             f"micro-step × {turned.value:.3f}, measured with and without it in turn; the interval also holds the "
-            f"{open_ms:.3g} ms by which the script's step and the driven one differ, and the forecast from its "
+            f"{apart:.3g} ms by which the script's step and the driven one differ, and the forecast from its "
             f"parts ({said.saved.value:.3g} ms: {said.saved.method})"
         ),
     )
