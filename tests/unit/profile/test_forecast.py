@@ -440,6 +440,18 @@ def test_what_the_script_takes_beyond_the_driven_step_is_in_the_interval():
     assert beyond > as_driven + 40
 
 
+def test_so_it_is_in_the_interval_of_the_step_below_the_window():
+    def asked(planted):
+        windowed(planted)
+        planted.below_window(70.0, (4, 600), 512)
+
+    def width(around):
+        figure = report([[600] * 4] * 40, around=around, more=asked).figures["forecast.fast_path"]
+        return figure.high - figure.low
+
+    assert width({"recompute": 20.0}) > width({}) + 2 * 20
+
+
 def test_the_interval_holds_which_batches_happened_to_be_seen():
     few, many = (seen_batches(batches_of(5, count=count), [], 1) for count in (12, 200))
     fit = profile_fit()
