@@ -80,7 +80,8 @@ def ask(arguments: argparse.Namespace, options: tuple[str, ...] = (), cache_off:
     from stepprobe import session
     from stepprobe.instruments.attention.subject import Model
 
-    subject, name = Model(question(arguments, "mask", options, cache_off)), Path(arguments.model).stem
+    asked, _ = question(arguments, "mask", options, cache_off)
+    subject, name = Model(asked), Path(arguments.model).stem
     argv = ("stepprobe", "mask", arguments.model)
     return tell_result(session.ask(subject, "mask", out=arguments.out, name=name, argv=argv), arguments)
 
@@ -96,8 +97,8 @@ def tell_result(result: "Result", arguments: argparse.Namespace) -> int:
 
 def question(
     arguments: argparse.Namespace, command: str, options: tuple[str, ...] = (), cache_off: bool = True
-) -> "Question":
-    """Return what the options ask of the model.
+) -> tuple["Question", Shape]:
+    """Return what the options ask of the model, and the shape of its batch with where each part is known from.
 
     Raises:
         UsageError: The card is not known.
@@ -112,7 +113,7 @@ def question(
     if card and card not in CARDS:
         raise UsageError(f"unknown card {card!r}{nearest(card, CARDS)}; there are: {', '.join(CARDS)}")
     shape = shape_of(arguments)
-    return Question(
+    asked = Question(
         model=arguments.model,
         length=int(shape.length.value),
         size=int(shape.batch_size.value),
@@ -123,3 +124,4 @@ def question(
         passes_cache_off=cache_off,
         options=options,
     )
+    return asked, shape

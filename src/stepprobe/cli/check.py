@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepprobe.cli._dataset import add_reading
-from stepprobe.cli._models import add_model, question, shape_of, tell_result
+from stepprobe.cli._models import add_model, question, tell_result
 from stepprobe.cli._parser import positive
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stepprobe.errors import UsageError
     from stepprobe.instruments.attention.checked import Checked
 
-    asked, shape = question(arguments, "check"), shape_of(arguments)
+    asked, shape = question(arguments, "check")
     if arguments.tokenizer and not arguments.data:
         raise UsageError("--tokenizer counts the tokens of a dataset; name it with --data")
     subject = Checked(

@@ -325,6 +325,11 @@ def windowed(planted, window=512):
     planted.structure(config={"sliding_window": window, "layer_types": ["sliding_attention", "full_attention"]})
 
 
+def asked(planted):
+    windowed(planted)
+    planted.below_window(70.0, (4, 600), 512)
+
+
 def test_rows_below_the_window_save_up_to_the_quadratic_part():
     found = report([[600] * 4] * 40, more=windowed).figures
     step, now = found["forecast.fast_path"], found["step.wall"].value
@@ -337,10 +342,6 @@ def test_rows_below_the_window_save_up_to_the_quadratic_part():
 def test_the_step_below_the_window_decides_where_it_was_asked():
     """What came there, 70 of the 122 ms of the usual shape, is what all batches of that shape get."""
 
-    def asked(planted):
-        windowed(planted)
-        planted.below_window(70.0, (4, 600), 512)
-
     found = report([[600] * 4] * 40, more=asked).figures
     step, now = found["forecast.fast_path"], found["step.wall"].value
     usual = compute_ms([600] * 4, TERMS)
@@ -351,10 +352,6 @@ def test_the_step_below_the_window_decides_where_it_was_asked():
 
 
 def test_batches_that_are_shorter_than_the_window_gain_nothing_below_it():
-    def asked(planted):
-        windowed(planted)
-        planted.below_window(70.0, (4, 600), 512)
-
     long = compute_ms([600] * 4, TERMS)
     found = report([[600] * 4, [600] * 4, [100] * 4] * 20, more=asked).figures
     step, now = found["forecast.fast_path"], found["step.wall"].value
@@ -441,10 +438,6 @@ def test_what_the_script_takes_beyond_the_driven_step_is_in_the_interval():
 
 
 def test_so_it_is_in_the_interval_of_the_step_below_the_window():
-    def asked(planted):
-        windowed(planted)
-        planted.below_window(70.0, (4, 600), 512)
-
     def width(around):
         figure = report([[600] * 4] * 40, around=around, more=asked).figures["forecast.fast_path"]
         return figure.high - figure.low

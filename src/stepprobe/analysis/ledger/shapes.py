@@ -71,10 +71,12 @@ def _expected(step: Step, line: Line | None, steady: float) -> float:
 
 def mean_rows(process: Process) -> float | None:
     """Return the mean rows of a micro-batch, from the shapes that were counted; None where none was."""
-    counted = [
-        (int(match[1]), times)
-        for shape, times in (process.records.sites.shapes if process.records.sites else ())
-        if (match := ROWS.match(shape))
-    ]
-    batches = sum(times for _, times in counted)
-    return sum(rows * times for rows, times in counted) / batches if batches else None
+    counted = rectangles(process)
+    batches = sum(times for _, _, times in counted)
+    return sum(rows * times for rows, _, times in counted) / batches if batches else None
+
+
+def rectangles(process: Process) -> list[tuple[int, int, int]]:
+    """Return rows, slots and times of the shapes that were counted."""
+    shapes = process.records.sites.shapes if process.records.sites else []
+    return [(int(match[1]), int(match[2]), times) for shape, times in shapes if (match := ROWS.match(shape))]

@@ -6,12 +6,12 @@ counts the pairs that the mask lets through; the full square, which counters rep
 every slot as work, padding among them; ``mfu.real`` counts the tokens alone.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.ledger.process import NS_PER_MS, Process
+from stepprobe.analysis.ledger.shapes import rectangles
 from stepprobe.analysis.limits.ceilings import (
     CLOCKS,
     Ceiling,
@@ -31,7 +31,6 @@ from stepprobe.model.experiments import Counted, ExperimentRecord, Harness, Limi
 from stepprobe.model.report import Column, Table
 
 Found = tuple[dict[str, Estimate], tuple[Table, ...], tuple[str, ...]]
-SHAPE = re.compile(r"(\d+)×(\d+)")
 CONVENTIONS = {
     "mfu": (
         "model FLOPs of all slots, padding among them; pairs the mask lets through",
@@ -97,12 +96,9 @@ def efficiency(records: Sequence[ExperimentRecord], job: Job | None, settings: M
 
 def step_shapes(process: Process) -> Shapes:
     """Return how many micro-batches of each shape an optimizer step has, on average over the run."""
-    seen = process.records.sites.shapes if process.records.sites else []
     counts: dict[tuple[int, int], float] = {}
-    for text, count in seen:
-        if match := SHAPE.match(text):
-            shape = int(match[1]), int(match[2])
-            counts[shape] = counts.get(shape, 0) + count
+    for rows, slots, count in rectangles(process):
+        counts[rows, slots] = counts.get((rows, slots), 0) + count
     micro_steps = process.counter("micro_steps").value or process.counter("backwards").value
     whole = sum(counts.values())
     return {shape: count / whole * micro_steps for shape, count in counts.items()} if whole and micro_steps else {}

@@ -8,7 +8,7 @@ import re
 
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.ledger.rows import Rows, rows_of
-from stepprobe.analysis.ledger.shapes import ROWS, mean_rows
+from stepprobe.analysis.ledger.shapes import mean_rows, rectangles
 from stepprobe.analysis.ledger.tokens import observed
 from stepprobe.analysis.outcome.gains import LESS, Gains
 from stepprobe.analysis.outcome.sign import Sign, Undecided, from_to, setting, turned_on
@@ -199,8 +199,7 @@ def _both(gains: Gains) -> tuple[Rows | None, Rows | None]:
 
 
 def _shapes(process: Process) -> set[tuple[int, int]]:
-    shapes = process.records.sites.shapes if process.records.sites else []
-    return {(int(match[1]), int(match[2])) for shape, _ in shapes if (match := ROWS.match(shape))}
+    return {(rows, slots) for rows, slots, _ in rectangles(process)}
 
 
 def amount_changed(gains: Gains) -> str:
