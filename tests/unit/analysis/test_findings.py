@@ -375,6 +375,18 @@ def test_a_rank_with_more_to_do_is_named_where_a_busy_machine_hides_the_waiting(
     assert found.remedies[0].predicted.low == 0
 
 
+def test_a_larger_excess_of_chance_does_not_hide_a_sure_one():
+    other, slow = (FakeProcess(rank=rank, world_size=2, **METHODS) for rank in range(2))
+    for i in range(60):
+        other.step({name: ms * wobble(i) for name, ms in CLEAN.items()}, COUNTS)
+        held_up = 600 * (i in (7, 31, 50))
+        slow.step({**CLEAN, "logging": 1 + held_up, "unattributed": 25.5}, COUNTS)
+    slow.sites(samples=[("unattributed", "ddp.py:12 train", "time.py:1 sleep", 100)])
+    found = only(findings(other, slow), "rank.uneven")
+    assert found.where == "rank 1, ddp.py:12 train"
+    assert found.cost.value == pytest.approx(25, rel=0.1)
+
+
 def test_a_rank_that_was_put_aside_while_it_computed_has_no_more_to_do():
     quiet, busy = (FakeProcess(rank=rank, world_size=2, **METHODS) for rank in range(2))
     for i in range(60):

@@ -1,5 +1,6 @@
 """Findings about ranks that wait for each other."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis.findings.view import Rule, View, up_to
@@ -34,7 +35,7 @@ def straggler(view: View) -> Iterator[Finding]:
 
 
 def most_uneven(ranks: Sequence[Process], *, waits: bool) -> tuple[int, str]:
-    """Return the rank that the others wait for, and the account of its own in which it exceeds them most.
+    """Return the rank that the others wait for, and the account of its own in which it exceeds them most surely.
 
     Args:
         ranks: At least two.
@@ -59,7 +60,7 @@ def _waits_least(ranks: Sequence[Process]) -> Process:
 
 def _has_most(ranks: Sequence[Process]) -> tuple[Process, str, Estimate]:
     found = [(slow, *_most_above(slow, [rank for rank in ranks if rank is not slow])) for slow in ranks]
-    return max(found, key=lambda one: one[2].value)
+    return max(found, key=lambda one: _sureness(one[2]))
 
 
 def _straggler(view: View, slow: Process, others: Sequence[Process], cost: Estimate) -> Finding:
@@ -127,13 +128,18 @@ def _mean(means: Sequence[Mean]) -> Mean:
 
 
 def _most_above(slow: Process, others: Sequence[Process]) -> tuple[str, Estimate]:
-    """Return the account of its own work in which a rank exceeds the others most, and by how many ms."""
+    """Return the account of its own work in which a rank exceeds the others most surely, and by how many ms."""
 
     def excess(account: str) -> Estimate:
         usual = _mean([_worked(rank, account) for rank in others])
         return _difference(usual, _worked(slow, account), "this rank minus the mean of the others")
 
-    return max(((account, excess(account)) for account in OWN), key=lambda one: one[1].value)
+    return max(((account, excess(account)) for account in OWN), key=lambda one: _sureness(one[1]))
+
+
+def _sureness(excess: Estimate) -> tuple[float, float]:
+    """What is at least there comes first: on a busy machine a larger excess of chance must not hide a sure one."""
+    return -math.inf if excess.low is None else excess.low, excess.value
 
 
 def _worked(rank: Process, account: str) -> Mean:
