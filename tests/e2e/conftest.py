@@ -15,6 +15,8 @@ from filelock import FileLock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 300
+STEPS = 24
+"""Enough for a trace in the middle; one number, so that tests share a finished job."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ def example_command(script: str, *options: str, ranks: int = 0) -> list[str]:
     return [sys.executable, *launcher, str(EXAMPLES / script), *options]
 
 
-def run_once(folder: Path, command: list[str], environment: dict[str, str], attached: bool) -> Job:
-    """Run a command, or give back the job that ran it before in this session."""
-    place = folder / hashlib.sha256("\0".join(command).encode()).hexdigest()[:16]
+def run_once(folder: Path, command: list[str], environment: dict[str, str], attached: bool, attempt: int = 1) -> Job:
+    """Run a command, or give back the job that ran it before in this session; a new attempt runs it anew."""
+    place = folder / f"{hashlib.sha256(chr(0).join(command).encode()).hexdigest()[:16]}-{attempt}"
     with FileLock(f"{place}.lock"):
         if not (place / "job.json").is_file():
             place.mkdir(exist_ok=True)
@@ -104,13 +106,14 @@ def bare(jobs_folder: Path, environment: dict[str, str]) -> Callable[..., Job]:
     return run_bare
 
 
-@pytest.fixture(scope="session")
-def attached(jobs_folder: Path, environment: dict[str, str]) -> Callable[..., Job]:
+@pytest.fixture
+def attached(jobs_folder: Path, environment: dict[str, str], request: pytest.FixtureRequest) -> Callable[..., Job]:
     """Like `bare`, under `stepprobe run --json`; `run_options` go to `run`, for example `("--steps", "4")`."""
+    attempt = getattr(request.node, "execution_count", 1)  # of a test that is tried again
 
     def run_attached(script: str, *options: str, ranks: int = 0, run_options: tuple[str, ...] = ()) -> Job:
         command = example_command(script, *options, ranks=ranks)
         command = [sys.executable, "-m", "stepprobe", "run", "--json", *run_options, "--", *command]
-        return run_once(jobs_folder, command, environment, attached=True)
+        return run_once(jobs_folder, command, environment, attached=True, attempt=attempt)
 
     return run_attached

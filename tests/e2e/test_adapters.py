@@ -6,11 +6,9 @@ import sys
 import pytest
 
 from stepprobe.model.records import decode_process
+from tests.e2e.conftest import STEPS
 
 pytestmark = pytest.mark.e2e
-
-STEPS = 24
-"""Enough for a trace in the middle."""
 
 EXAMPLES = {
     "HF Trainer": (("sft_trainer.py", "--steps", f"{STEPS}"), 0),
@@ -52,6 +50,7 @@ def test_every_step_is_seen_and_closes_to_the_nanosecond(attached, command, rank
         assert all(sum(wall for wall, _ in step.accounts.values()) == step.wall_ns for step in process.steps)
 
 
+@pytest.mark.noisy
 @each_example
 def test_little_stays_unattributed(attached, command, ranks):
     observed = attached(*command, ranks=ranks)
@@ -71,6 +70,7 @@ def test_tokens_are_counted(attached, command, ranks):
     )
 
 
+@pytest.mark.noisy
 @pytest.mark.parametrize("name", ["HF Trainer", "TRL with LoRA", "Lightning", "plain loop"])
 def test_forward_and_backward_are_split(attached, name):
     figures = attached(*EXAMPLES[name][0]).figures
@@ -87,6 +87,7 @@ def test_verify_accepts_the_run(attached, command, ranks):
     assert verified.returncode == 0, verified.stderr
 
 
+@pytest.mark.noisy
 def test_lightnings_validation_is_an_account_of_its_own(attached):
     figures = attached("lightning_module.py", "--steps", "12", "--validate-every", "4").figures
     assert figures["ledger.eval"] > 0.02 * figures["step.wall"]
@@ -94,6 +95,7 @@ def test_lightnings_validation_is_an_account_of_its_own(attached):
     assert 0 < figures["ledger.logging"] < 0.2 * figures["step.wall"]
 
 
+@pytest.mark.noisy
 def test_the_slow_rank_is_named(attached):
     observed = attached("ddp_gloo.py", "--steps", "60", "--slow-rank", "1", ranks=2)
     # on a busy machine the others' waiting hides in the noise; then the rank's own extra work is what is named

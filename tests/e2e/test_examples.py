@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import STEPS
+
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = [
     ("sft_trainer.py", 0, 1),
     ("trl_lora.py", 0, 1),
-    ("lightning_module.py", 0, 6),
-    ("plain_loop.py", 0, 3),
-    ("ddp_gloo.py", 2, 6),
+    ("lightning_module.py", 0, 2 * STEPS),
+    ("plain_loop.py", 0, STEPS),
+    ("ddp_gloo.py", 2, 2 * STEPS),
 ]
-"""Script, ranks, lines with a loss that three steps print."""
+"""Script, ranks, lines with a loss that it prints."""
 
 
 @pytest.mark.parametrize(("script", "ranks", "lines"), SCRIPTS)
 def test_script_trains_alone_and_repeatably(bare, environment, script, ranks, lines):
-    first = bare(script, "--steps", "3", ranks=ranks)
+    first = bare(script, "--steps", f"{STEPS}", ranks=ranks)
     assert first.returncode == 0, first.stderr
     assert len(first.losses) == lines
     assert all(math.isfinite(float(line.split()[-1])) for line in first.losses)

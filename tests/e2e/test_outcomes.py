@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.noisy]
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "planted.py")
 RAGGED = str(Path(__file__).parent / "scripts" / "ragged.py")

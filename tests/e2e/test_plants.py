@@ -9,7 +9,7 @@ import pytest
 
 from stepprobe.model.records import decode_process
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.noisy]
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "planted.py")
 STEPS = 16

@@ -30,6 +30,7 @@ def loaded_after(text):
     return {name.partition(".")[0] for name in shown.stderr.split()}
 
 
+@pytest.mark.noisy
 def test_help_is_cheap():
     run("-m", "stepprobe", "--help")  # compiles the bytecode
     used = [run("-m", "stepprobe", "--help") for _ in range(7)]

@@ -283,6 +283,7 @@ def test_counts_per_step():
 # -- speed --
 
 
+@pytest.mark.noisy
 def test_five_thousand_steps_are_derived_in_a_second():
     noise, fake = random.Random(1), FakeProcess(**METHODS)
     for i in range(5000):

@@ -181,6 +181,7 @@ def test_mser_agrees_with_its_definition():
         )
 
 
+@pytest.mark.noisy
 def test_a_cut_of_thousands_of_steps_is_fast():
     walls = series(random.Random(1), 6000)
     begin = time.process_time()

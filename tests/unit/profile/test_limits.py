@@ -79,6 +79,7 @@ def test_the_table_leaves_bursts_out():
     assert len(ceiling_table([limit(), limit(block=3)], "thread").rows) == 1
 
 
+@pytest.mark.noisy
 def test_measuring_takes_two_seconds_and_no_random_number():
     torch = pytest.importorskip("torch")
     from stepprobe.instruments.experiments import limits

@@ -208,7 +208,7 @@ def test_a_run_that_still_goes_on_is_read_but_not_sealed(tmp_path):
     (folder / "steps-rank0-pid1.jsonl").write_text("12\n")
     child = subprocess.Popen(["sleep", "60"], env={"PATH": "/usr/bin:/bin", "STEPPROBE_RUN": str(folder)})
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not script.living(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert session.report(folder).report.headline == "1 steps, interrupted"
