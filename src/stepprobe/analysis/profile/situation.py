@@ -9,7 +9,7 @@ from stepprobe.analysis.findings.view import View
 from stepprobe.analysis.profile import batches
 from stepprobe.analysis.profile.batches import Batches
 from stepprobe.analysis.profile.forecast import Span, Step
-from stepprobe.analysis.profile.loss import LossCost
+from stepprobe.analysis.profile.loss import LossCost, in_the_steps
 from stepprobe.analysis.profile.scaling import Fit, Work
 from stepprobe.analysis.profile.view import Seen
 from stepprobe.model.accounts import BACKWARD, FORWARD
@@ -128,8 +128,35 @@ class Situation:
         return abs(booked / (by_fit * driven_ms / self.fit.time(shape)[0]) - 1)
 
     @cached_property
+    def loss_in_steps(self) -> Estimate | None:
+        """Time of output layer and loss in a step, ms, by the ledger; None where it cannot tell."""
+        return in_the_steps(self.seen)
+
+    @cached_property
     def loss_share(self) -> Span:
-        """Output layer and loss over forward and backward, in the batches of the run."""
+        """Output layer and loss over forward and backward: of the script's steps, else of the driven ones.
+
+        Where both are known, the interval of the first also holds the second.
+        """
+        driven, told, compute = self._loss_driven, self.loss_in_steps, self.step.compute.value
+        if told is None or not driven.value or not compute:
+            return driven
+        share = told.value / compute
+        return Span(share, math.hypot(driven.known, share - driven.value))
+
+    @property
+    def loss_in_words(self) -> str:
+        """Which part of forward and backward the loss is, and by whom."""
+        if self.loss_in_steps is None:
+            return f"output layer and loss, driven alone, are {self.loss_share.value:.1%} of forward and backward"
+        return (
+            f"output layer and loss are {self.loss_share.value:.1%} of forward and backward by the ledger, "
+            f"{self._loss_driven.value:.1%} driven alone"
+        )
+
+    @cached_property
+    def _loss_driven(self) -> Span:
+        """The same by what the loss took alone and the fit, in the batches of the run."""
         if self.loss is None or self.batches is None:
             return Span(0.0, None)
         work = self.batches.work
