@@ -81,7 +81,8 @@ def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bo
             "the script leaves alone: --out DIR"
         )
         return Result(report=not_measured(evidence, folder, gone), folder=folder, status=evidence.status, problems=())
-    masks.foretell(folder, asked=foretells and evidence.status == "finished")
+    without = "run --no-masks" if planned.command == "run" else ""
+    masks.foretell(folder, asked=foretells and evidence.status == "finished", without=without)
     try:
         problems = seal(folder, evidence.status, patience_s=_PATIENCE_S)
         if store.read_manifest(folder).state == "sealed":
