@@ -70,7 +70,7 @@ def profile(
 
 
 def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bool, output_to_stderr: bool) -> Result:
-    command.check(argv)
+    command.check(argv, planned.command)
     script.check_machine(planned)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
