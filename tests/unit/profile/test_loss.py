@@ -65,6 +65,7 @@ def test_one_share_of_the_loss_counts_and_the_other_says_of_what_it_is():
     assert finding.title.startswith("Output layer and loss take 40% of the step:")
     assert finding.title.endswith("1.67×.")
     assert finding.cost.value == pytest.approx(40)
+    assert finding.cost.high == pytest.approx(40), "as sure as the ledger, and not as far off as the driven share"
     assert "100.0% of forward and backward by the ledger" in report.figures["saved.chunked_loss"].method
     assert "driven alone" in report.figures["saved.chunked_loss"].method
 
