@@ -1,11 +1,11 @@
 """Everything that a forecast hangs on: the step of now, its batches, its loss, and what the fit says of them."""
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from stepprobe.analysis.findings.view import View
+from stepprobe.analysis.ledger.shapes import rectangles
 from stepprobe.analysis.profile import batches
 from stepprobe.analysis.profile.batches import Batches
 from stepprobe.analysis.profile.forecast import Span, Step
@@ -16,7 +16,6 @@ from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.experiments import Structure
 
-SHAPE = re.compile(r"(\d+)[×x](\d+)(?![\d×x])")
 COMPUTE = (*FORWARD, *BACKWARD, "recompute")
 WAITING = ("sync", "d2h")
 HIDDEN = 0.1
@@ -172,7 +171,7 @@ def situation(seen: Seen, loss: LossCost | None) -> Situation | None:
     if not isinstance(seen.fit, Fit):
         return None
     harness, process = seen.answers.harness, seen.process
-    shapes = [shape for text, _ in _shapes(seen) if (shape := _shape(text))]
+    shapes = [(rows, slots) for rows, slots, _ in rectangles(process)] if process else []
     found = batches.seen_batches(harness.batches, shapes, harness.micro_steps)
     return Situation(
         seen=seen,
@@ -182,17 +181,6 @@ def situation(seen: Seen, loss: LossCost | None) -> Situation | None:
         loss=loss,
         view=View(process, seen.job.ranks) if process and seen.job else None,
     )
-
-
-def _shapes(seen: Seen) -> list[tuple[str, int]]:
-    sites = seen.process.records.sites if seen.process else None
-    return sites.shapes if sites else []
-
-
-def _shape(text: str) -> tuple[int, int] | None:
-    """Return rows and slots of a shape as the recorder writes it, ``4×192 masked``; None of another rank."""
-    found = SHAPE.match(text)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _step(seen: Seen, fit: Fit, found: Batches | None) -> Step:
