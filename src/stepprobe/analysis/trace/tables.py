@@ -285,8 +285,8 @@ def host_table(summaries: Sequence[TraceSummary], top: int) -> Table:
         title="Operations of the host by their own time",
         columns=(*columns, Column(title="of step", unit="1")),
         rows=rows,
-        caption="Times are per traced step, which the profiler makes longer than others; without the operations inside. "
-        "Several threads may run beside each other.",
+        caption="Times are per traced step, which the profiler makes longer than others, without the operations inside "
+        "them. Several threads may run beside each other.",
     )
 
 
