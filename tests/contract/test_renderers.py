@@ -133,7 +133,39 @@ def test_findings_that_may_hold_the_same_time_are_named_by_number(renderer, othe
     report = REPORTS["data_bound"]()
     finding = msgspec.structs.replace(report.findings[0], overlaps=others)
     shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
-    assert f"may hold the same time as {said}: do not add the costs up" in shown
+    also = ", and its changes may save the same time"  # this one has two
+    assert f"may hold the same time as {said}{also}: do not add up what they cost or save" in shown
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+def test_gains_that_may_be_of_the_same_time_are_named_under_the_ledger(renderer):
+    """Of three findings the first and the third share time, and each save some; so do a fourth and a fifth."""
+    report = REPORTS["data_bound"]()
+    plain = "Gains do not add up"
+    assert plain not in read(renderer, report)
+    first, second, third = report.findings
+
+    def shown(*overlaps):
+        five = (first, second, third, second, third)
+        found = (msgspec.structs.replace(one, overlaps=shared) for one, shared in zip(five, overlaps, strict=True))
+        return read(renderer, msgspec.structs.replace(report, findings=tuple(found)))
+
+    assert f"{plain}: findings 1 and 3 may save the same time." in shown((3,), (), (1,), (), ())
+    assert f"{plain}: findings 1, 2 and 3 may save the same time." in shown((3,), (3,), (1, 2), (), ())
+    two = "findings 1 and 3 may save the same time, and so may findings 4 and 5."
+    assert f"{plain}: {two}" in shown((3,), (), (1,), (5,), (4,))
+    untold = msgspec.structs.replace(third, remedies=(), overlaps=(1,))
+    found = (msgspec.structs.replace(first, overlaps=(3,)), second, untold)
+    assert plain not in read(renderer, msgspec.structs.replace(report, findings=found)), "only one of them gains"
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+def test_changes_to_one_finding_are_not_to_be_added_up(renderer):
+    report = REPORTS["data_bound"]()
+    said = "its changes may save the same time: do not add up what they save"
+    assert read(renderer, report).count(said) == 1, "only the first finding has two changes"
+    one = msgspec.structs.replace(report.findings[0], remedies=report.findings[0].remedies[:1])
+    assert said not in read(renderer, msgspec.structs.replace(report, findings=(one,)))
 
 
 @pytest.mark.parametrize("renderer", ["html", "markdown"])

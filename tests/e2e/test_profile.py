@@ -171,7 +171,10 @@ def test_the_job_ends_behind_the_experiments(profiled):
     assert observed.returncode in (0, 3)
     assert len(list(observed.folder.glob("trace-*.columns"))) == 1
     assert len(lines(observed)) <= 11
-    assert "ended the script after 4 steps, as asked" in observed.stderr
+    assert "ended the script after 4 steps and 1 to warm up, and " in observed.stderr
+    assert "for trace and experiments; --keep-training lets it go on" in observed.stderr
+    assert "steps, as asked" not in observed.stderr
+    assert "--no-masks" not in observed.stderr
     verified = subprocess.run([sys.executable, "-m", "stepprobe", "verify", str(observed.folder)], capture_output=True)
     assert verified.returncode == 0, verified.stderr
 

@@ -47,8 +47,8 @@ def beside(files: Mapping[str, bytes], job: Job, read: "Reader") -> Beside:
         EvidenceError: A file is damaged.
         UsageError: There are traces, and numpy is missing.
     """
-    masks = run_masks(files, job.main)
     traced, recovered = _traced(files, job, read)
+    masks = run_masks(files, job.main, traced.attended)
     return Beside(
         wrong=masks.wrong,
         slow=masks.slow,

@@ -21,17 +21,21 @@ _AS_MODULE = {
 """Launchers whose command is only on PATH when the environment's ``bin`` is, and the module that is the same."""
 
 
-def check(argv: Sequence[str]) -> str:
+def check(argv: Sequence[str], asked: str = "run") -> str:
     """Return the path of the program that ``argv`` starts.
+
+    Args:
+        argv: The user's command.
+        asked: The command of stepprobe that it was given to, for the next step in an error.
 
     Raises:
         UsageError: It cannot be started, or it starts a Python that nothing can be injected into.
     """
     if not argv:
-        raise UsageError("no command to run; put it after two dashes: stepprobe run -- python train.py")
+        raise UsageError(f"no command to run; put it after two dashes: stepprobe {asked} -- python train.py")
     program = shutil.which(argv[0])
     if program is None:
-        raise UsageError(_explain_missing(argv))
+        raise UsageError(_explain_missing(argv, f"stepprobe {asked} --"))
     _check_python(argv)
     _check_python([*_shebang(program), program, *argv[1:]])
     return program
@@ -48,18 +52,18 @@ def name(argv: Sequence[str]) -> str:
     return Path(argv[0]).name
 
 
-def _explain_missing(argv: Sequence[str]) -> str:
+def _explain_missing(argv: Sequence[str], before: str) -> str:
     program = argv[0]
     for words, module in _AS_MODULE.items():
         if words == tuple(argv[: len(words)]):
             same = shlex.join(["python", "-m", module, *argv[len(words) :]])
-            return f"{program} is not on PATH; the same without it: stepprobe run -- {same}"
+            return f"{program} is not on PATH; the same without it: {before} {same}"
     if os.path.isfile(program):
         reason = "cannot be executed" if os.path.dirname(program) else "is a file here, not a command on PATH"
         start = ["python"] if program.endswith(".py") else ["sh"]
-        return f"{program} {reason}; run it as: stepprobe run -- {shlex.join([*start, *argv])}"
+        return f"{program} {reason}; run it as: {before} {shlex.join([*start, *argv])}"
     if os.path.isdir(program):
-        return f"{program} is a folder, not a command; name the script in it: stepprobe run -- python {program}/…"
+        return f"{program} is a folder, not a command; name the script in it: {before} python {program}/…"
     return (
         f"{program}: no such command{_nearest(program)}; stepprobe runs what a shell would: python train.py, torchrun …"
     )

@@ -18,17 +18,20 @@ _PACKAGE = Path(__file__).parents[2]
 _FORETELL = "import sys; from stepprobe.instruments.attention.in_run import main; main(sys.argv[1])"
 
 
-def foretell(folder: Path, *, asked: bool = True, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> None:
+def foretell(
+    folder: Path, *, asked: bool = True, without: str = "", limit_s: float = LIMIT_S, command: Sequence[str] = ()
+) -> None:
     """Add the masks of the kept batches to a run folder, or why there are none; never fail.
 
     Args:
         folder: A run folder that is not sealed yet.
         asked: Whether anybody wants that; without, nothing is done.
+        without: The option of the user's own command that leaves it out; empty where it has none.
         limit_s: Seconds after which the process that does it is ended.
         command: That process, for tests.
     """
     try:
-        if asked and any(folder.glob("batches-*.jsonl")) and (told := _untold(folder, limit_s, command)):
+        if asked and any(folder.glob("batches-*.jsonl")) and (told := _untold(folder, without, limit_s, command)):
             reason, again = told
             (folder / UNTOLD).write_text(json.dumps({"reason": reason[:500], "again": again}))
         for part in folder.glob("masks-*.part"):
@@ -37,13 +40,13 @@ def foretell(folder: Path, *, asked: bool = True, limit_s: float = LIMIT_S, comm
         return
 
 
-def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> tuple[str, bool] | None:
+def _untold(folder: Path, without: str, limit_s: float, command: Sequence[str]) -> tuple[str, bool] | None:
     """Return why masks were not foretold, and whether another try could do it; None when they were."""
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             return f"{package} is not installed where stepprobe is", True
     command = command or (sys.executable, "-c", _FORETELL, str(folder))
-    _say(limit_s)
+    _say(without, limit_s)
     try:
         ended = subprocess.run(
             command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -59,13 +62,14 @@ def _untold(folder: Path, limit_s: float, command: Sequence[str]) -> tuple[str, 
     return (said[-1] if said else f"its process ended with {ended.returncode}", False) if ended.returncode else None
 
 
-def _say(limit_s: float) -> None:
+def _say(without: str, limit_s: float) -> None:
     """Say why the report is not there yet."""
+    leaves_out = f"; {without} leaves this out" if without else ""
     with contextlib.suppress(OSError, ValueError):  # nobody reads it
         if sys.stderr is not None:
             sys.stderr.write(
                 "stepprobe: the job has ended; foretelling the attention masks of its first batches "
-                f"(at most {limit_s:g} s; run --no-masks leaves this out)\n"
+                f"(at most {limit_s:g} s{leaves_out})\n"
             )
             sys.stderr.flush()
 

@@ -102,7 +102,7 @@ class Script:
         Raises:
             UsageError: The command cannot be started.
         """
-        program = check(self.argv)
+        program = check(self.argv, self.planned.command)
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then a child's end could not be waited for
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         caller_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
@@ -131,7 +131,7 @@ class Script:
         except OSError as error:
             raise UsageError(
                 f"{program} cannot be started: {error.strerror}; check its first line (#!…), or name its interpreter: "
-                f"stepprobe run -- python {shlex.join(self.argv)}"
+                f"stepprobe {self.planned.command} -- python {shlex.join(self.argv)}"
             ) from error
 
 

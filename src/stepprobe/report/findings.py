@@ -1,6 +1,7 @@
 """The sentences about a finding that every renderer says in the same words."""
 
 import shlex
+from collections.abc import Sequence
 from math import isfinite
 
 from stepprobe.model.estimate import Estimate
@@ -65,12 +66,49 @@ def outcome(remedy: Remedy, wall: Estimate | None) -> str:
 
 
 def overlap(finding: Finding) -> str:
-    """Return which findings may hold the same time; empty where none does."""
+    """Return what of a finding must not be added up: its own changes, and other findings; empty where all may be."""
+    several = len([one for one in finding.remedies if _gains(one)]) > 1
     if not finding.overlaps:
+        return "its changes may save the same time: do not add up what they save" if several else ""
+    also = ", and its changes may save the same time" if several else ""
+    return f"may hold the same time as {_numbered(finding.overlaps)}{also}: do not add up what they cost or save"
+
+
+def apart(report: Report) -> str:
+    """Return which of the gains beside the ledger must not be added up; empty where none may be of the same time."""
+    groups = [_numbered(group) for group in _groups(report.findings)] if report.ledger else []
+    if not groups:
         return ""
-    *first, last = map(str, finding.overlaps)
-    others = f"findings {', '.join(first)} and {last}" if first else f"finding {last}"
-    return f"may hold the same time as {others}: do not add the costs up"
+    first, *others = groups
+    also = "".join(f", and so may {one}" for one in others)
+    return f"Gains do not add up: {first} may save the same time{also}."
+
+
+def _groups(findings: Sequence[Finding]) -> list[list[int]]:
+    """Return the numbers of findings that gain and that overlaps, one leading to the next, bring together."""
+    gaining = {number for number, finding in enumerate(findings, 1) if any(map(_gains, finding.remedies))}
+    groups = []
+    while gaining:
+        group, waiting = set[int](), {min(gaining)}
+        while waiting:
+            group |= waiting
+            waiting = {near for number in waiting for near in findings[number - 1].overlaps} & gaining - group
+        gaining -= group
+        groups.append(sorted(group))
+    return [group for group in groups if len(group) > 1]
+
+
+def _gains(remedy: Remedy) -> bool:
+    """Return whether a change is told to save time, or may."""
+    predicted = remedy.predicted
+    if predicted is None or predicted.unit != "ms":
+        return False
+    return (predicted.value if predicted.high is None else predicted.high) > 0
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"findings {', '.join(first)} and {last}" if first else f"finding {last}"
 
 
 def control(asked: Control) -> str:

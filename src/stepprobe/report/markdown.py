@@ -79,6 +79,9 @@ def _ledger(report: Report) -> Iterator[str]:
     if marked := off_cpu(report):
         yield f"{OFF_CPU_MARK} off the CPU for much of its time: {marked}"
         yield ""
+    if shared := words.apart(report):
+        yield shared
+        yield ""
 
 
 def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:

@@ -105,6 +105,9 @@ def _ledger(report: Report, width: int) -> Iterable["RenderableType"]:
     if marked := off_cpu(report):
         yield ""
         yield _text(f"{OFF_CPU_MARK} off the CPU for much of its time: {marked}", width, "dim", indent=2, hanging=2)
+    if shared := words.apart(report):
+        yield ""
+        yield _text(shared, width, "dim", indent=2)
 
 
 def _findings(report: Report, width: int) -> Iterable["RenderableType"]:

@@ -70,7 +70,7 @@ def profile(
 
 
 def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bool, output_to_stderr: bool) -> Result:
-    command.check(argv)
+    command.check(argv, planned.command)
     script.check_machine(planned)
     folder = store.create(out, command.name(argv), planned, tuple(argv))
     subject = script.Script(argv=tuple(argv), folder=folder, planned=planned, output_to_stderr=output_to_stderr)
@@ -81,7 +81,8 @@ def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bo
             "the script leaves alone: --out DIR"
         )
         return Result(report=not_measured(evidence, folder, gone), folder=folder, status=evidence.status, problems=())
-    masks.foretell(folder, asked=foretells and evidence.status == "finished")
+    without = "run --no-masks" if planned.command == "run" else ""
+    masks.foretell(folder, asked=foretells and evidence.status == "finished", without=without)
     try:
         problems = seal(folder, evidence.status, patience_s=_PATIENCE_S)
         if store.read_manifest(folder).state == "sealed":

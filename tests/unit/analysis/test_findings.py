@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepprobe.analysis.findings import RULES, find
+from stepprobe.analysis.findings import RULES, arranged, find
 from stepprobe.analysis.ledger.job import read_job
 from stepprobe.model.accounts import BOOKED
+from stepprobe.model.estimate import Estimate
+from stepprobe.model.finding import Finding
 from tests.fakes.records import CLEAN, COUNTS, METHODS, MS, FakeProcess, clean_process, evidence, wobble
 
 LINE = "train.py:88 __getitem__"
@@ -275,6 +277,26 @@ def test_a_sync_on_a_card_gives_back_at_most_what_the_host_needs():
     assert (found.remedies[0].predicted.low, found.remedies[0].predicted.high) == (0, pytest.approx(80))
     waiting = findings(run({"sync": 400}, device="cuda").sites(syncs=[(*site[:4], 30 * 400 * MS)]))["sync.site"]
     assert waiting.remedies[0].predicted.high == pytest.approx(100, rel=0.01), "min(host, device), not the wait"
+
+
+@pytest.mark.parametrize(
+    ("where", "other", "shared"),
+    [
+        ("layers 0–3 (A)", "layers 2, 5 (A)", True),
+        ("layers 0, 2 (A)", "layers 1, 3–5 (A)", False),
+        ("layers 0, 2, 4, 6, 8, 10, … (A)", "layers 1, 3 (A)", True),
+        ("train.py:1", "train.py:1", False),
+    ],
+)
+def test_findings_of_one_kind_overlap_where_they_name_the_same_layers(where, other, shared):
+    cost = Estimate(value=5.0, unit="ms", n=9, method="")
+    accounts = ("forward.attention",)
+    both = [
+        Finding(kind="mask.lost", title="", where=place, cost=cost, share=0.1, accounts=accounts)
+        for place in (where, other)
+    ]
+    process = read_job(evidence(clean_process())).main
+    assert [one.overlaps for one in arranged(both, process)] == ([(2,), (1,)] if shared else [(), ()])
 
 
 def test_syncs_of_different_lines_are_told_apart_and_not_called_overlapping():

@@ -4,6 +4,9 @@ import msgspec
 import pytest
 
 from stepprobe.analysis import beside
+from stepprobe.analysis.attention.in_run import RunMasks
+from stepprobe.analysis.trace.attended import attended as trace_attended
+from stepprobe.analysis.trace.summary import summarise
 from stepprobe.errors import EvidenceError, UsageError
 from stepprobe.instruments.trace.reader import read_bytes
 from stepprobe.model.device import DEVICE_LABELS
@@ -43,6 +46,62 @@ def host_trace():
         built.op("aten::mm", number * 1000 + 100, number * 1000 + 700)
         built.op("aten::add", number * 1000 + 200, number * 1000 + 300)
     return built.text(about={})
+
+
+def attended(*ops, steady_ms=1e-3, device=False):
+    """Traced steps of 1,000 ns, each with these operations: name, start and end in it, by what they hold."""
+    built = Builder()
+    for number in range(STEPS):
+        built.step(number, number * 1000, (number + 1) * 1000)
+        for name, start, end in ops:
+            built.op(name, number * 1000 + start, number * 1000 + end)
+        if device:
+            launch = built.launch(number * 1000 + 900, number * 1000 + 910)
+            built.kernel("gemm", number * 1000 + 920, number * 1000 + 930, launch, launched=number * 1000 + 900)
+    (one,) = summarise(read_bytes("trace-rank0-pid100.json", built.text(about={})))
+    return trace_attended([one], steady_ms)
+
+
+MM, ATTENTION = ("aten::mm", 0, 300), ("aten::_scaled_dot_product_flash_attention_for_cpu", 300, 500)
+BACKWARD = ("autograd::engine::evaluate_function: ScaledDotProductFlashAttentionForCpuBackward0", 500, 700)
+SPREAD = ("aten::copy_", 700, 750)
+
+
+def test_attention_takes_its_kernels_and_what_may_feed_them_and_no_projection():
+    found = attended(MM, ATTENTION, BACKWARD, SPREAD)
+    assert found.value == pytest.approx(450e-6)
+    assert found.n == STEPS
+
+
+def test_where_traced_steps_were_the_faster_ones_attention_grows_with_the_others():
+    assert attended(MM, ATTENTION, steady_ms=3e-3).value == pytest.approx(600e-6)
+    assert attended(MM, ATTENTION, steady_ms=0.5e-3).value == pytest.approx(200e-6)
+
+
+@pytest.mark.parametrize(
+    "ops", [(MM,), (MM, ATTENTION, ("aten::_scaled_dot_product_attention_math", 700, 800)),
+            (MM, ATTENTION, ("Torch-Compiled Region: 0/0", 700, 800))]
+)  # fmt: skip
+def test_attention_that_a_trace_does_not_show_is_not_told(ops):
+    assert attended(*ops) is None
+
+
+def test_on_a_card_the_host_does_not_tell_what_attention_takes():
+    assert attended(MM, ATTENTION, device=True) is None
+
+
+def test_what_attention_takes_in_the_traced_steps_prices_the_masks(monkeypatch):
+    """Of the process whose ledger is shown."""
+    told = []
+    monkeypatch.setattr(beside, "run_masks", lambda files, process, found: told.append(found) or RunMasks())
+    built = Builder()
+    for number in range(STEPS):
+        built.step(number, number * 1000, (number + 1) * 1000)
+        built.op(ATTENTION[0], number * 1000 + 300, number * 1000 + 500)
+    derive({COLUMNS: columns(built.text(about={}))})
+    derive({})
+    assert told[0].value == pytest.approx(0.2 * 100), "its share of a step of 100 ms"
+    assert told[1] is None
 
 
 def test_the_device_ledger_is_right_to_the_nanosecond_and_stands_alone():

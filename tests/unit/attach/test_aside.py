@@ -82,8 +82,18 @@ def test_a_fault_between_two_steps_is_told_and_ends_only_itself(training):
     assert records.notes == ("left out between two steps: OSError: no room",)
 
 
-def test_steps_that_are_asked_for_are_ordinary_ones(tmp_path):
-    training = Training(tmp_path, Limit(4, 1))
+@pytest.mark.parametrize(
+    ("stays", "said"),
+    [
+        ("", "4 steps, as asked, and 1 to warm up, and 2 under the profiler"),
+        ("--stay", "4 steps and 1 to warm up, and 2 for trace and experiments; --stay lets it go on"),
+    ],
+)
+def test_steps_that_are_asked_for_are_ordinary_ones(tmp_path, capfd, stays, said):
+    """Of a profile nobody may have named a number; ``stays`` is the option with which its job goes on."""
+    training = Training(tmp_path, None if stays else Limit(4, 1))
+    if stays:
+        training.observer.end_after(Limit(4, 1), stays)
 
     def mark(index):
         training.observer.aside = "profiler" if index in (2, 3) else ""
@@ -95,6 +105,7 @@ def test_steps_that_are_asked_for_are_ordinary_ones(tmp_path):
     found = training.records().steps
     assert [one.aside for one in found].count("") == 5
     assert len(found) == 7
+    assert capfd.readouterr().err == f"stepprobe: ended the script after {said}\n"
 
 
 def test_it_teaches_the_budget_nothing(training):

@@ -25,6 +25,14 @@ def executable(path, first_line):
     return str(path)
 
 
+@pytest.mark.parametrize("argv", [(), ("train.py",), (".",), ("torchrun", "train.py")])
+def test_the_next_step_is_told_with_the_command_that_was_given(folder, monkeypatch, argv):
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(UsageError, match="stepprobe profile -- ") as caught:
+        command.check(argv, "profile")
+    assert "stepprobe run" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "flags",
     [

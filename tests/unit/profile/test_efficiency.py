@@ -190,7 +190,7 @@ def test_a_model_that_arithmetic_does_not_know_is_counted_alone():
 
 
 def test_shapes_of_the_run_are_weighted():
-    process = job(shapes=(("2×256 masked", 30), ("2×128", 10))).main
+    process = job(shapes=(("2×256 masked", 30), ("2×128", 10), ("2×8×128", 10), ("512", 10))).main
     assert step_shapes(process) == {(2, 256): 1.5, (2, 128): 0.5}
 
 

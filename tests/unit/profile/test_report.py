@@ -233,60 +233,6 @@ def test_no_padding_is_told():
     assert noted(derived(planted().scaling().end()), "padding was not measured")
 
 
-# --- loss
-
-
-def losses(chunks, **more):
-    report = derived(planted(noise=0.0).scaling().losses((8, 128), 12.0, chunks, **more).end())
-    table = next(one for one in report.tables if one.name == "loss")
-    return report, {row[0]: row for row in table.rows}
-
-
-def test_the_share_of_the_loss_is_of_the_micro_step_at_its_shape():
-    report, _ = losses({})
-    whole = TERMS[0] + 1024 * (TERMS[1] + 128 * TERMS[2])
-    assert report.figures["ce.share"].value == pytest.approx(12 / whole, rel=1e-4)
-    assert "measured at the same shape" in report.figures["ce.share"].method
-    table = next(one for one in report.tables if one.name == "loss")
-    assert f"{1 / (1 - 12 / whole):.2f}×" in table.caption
-
-
-def test_without_that_shape_the_fit_stands_for_it():
-    report = derived(planted(noise=0.0).scaling().losses((4, 256), 12.0, {}).end())
-    assert "that the fit gives" in report.figures["ce.share"].method
-    whole = TERMS[0] + 1024 * (TERMS[1] + 256 * TERMS[2])
-    assert report.figures["ce.share"].value == pytest.approx(12 / whole, rel=1e-3)
-
-
-def test_the_best_chunk_has_the_fewest_bytes_of_those_that_are_fast():
-    report, rows = losses({64: 30.0, 128: 12.9, 256: 12.2, 512: 12.1})
-    assert report.figures["ce.best_chunk_rows"].value == 256
-    assert rows["in chunks of 256 rows"][4] == "best"
-    assert rows["in chunks of 64 rows"][4] == "do not use"
-    assert noted(report, "chunks of 64 rows", "do not use it")
-
-
-def test_a_loss_at_once_can_be_best():
-    report, _ = losses({128: 14.0, 256: 13.5})
-    assert report.figures["ce.best_chunk_rows"].value == 1024
-
-
-@pytest.mark.parametrize(("more", "what"), [({"loss": 7.01}, "loss"), ({"gradient": 1.01}, "gradient")])
-def test_a_chunk_that_computes_something_else_is_not_used(more, what):
-    report, rows = losses({256: 12.0}, **more)
-    assert rows["in chunks of 256 rows"][4] == f"not equal: {what}"
-    assert report.figures["ce.best_chunk_rows"].value == 1024
-    assert noted(report, f"another {what}")
-
-
-def test_what_is_logged_beside_the_loss_is_told_apart():
-    experiments = planted(noise=0.0).scaling().losses((8, 128), 12.0, {})
-    for block in range(9):
-        experiments.measured("loss_metric", block, 8, 128, 18.0, variant="entropy", peak_bytes=1 << 20)
-    table = next(one for one in derived(experiments.end()).tables if one.name == "loss")
-    assert ("entropy (logged)", pytest.approx(18), pytest.approx(1.5), 1 << 20, "") in table.rows
-
-
 # --- repetitions
 
 

@@ -36,6 +36,16 @@ def test_a_run_is_measured_kept_derived_and_drawn(tmp_path):
     assert session.verify(result.folder).verdict == "ok"
 
 
+def test_only_a_run_is_told_its_option_without_masks(tmp_path, monkeypatch):
+    """``profile`` has no such option."""
+    seen = []
+    monkeypatch.setattr(observing.masks, "foretell", lambda folder, *, asked, without: seen.append((asked, without)))
+    run(tmp_path, STEPS)
+    experiments = {"harness": "", "keep_training": "no", "anyway": "yes", "seconds": "1"}
+    session.profile(["sh", "-c", STEPS], out=tmp_path / "runs", steps=4, experiments=experiments)
+    assert seen == [(True, "run --no-masks"), (True, "")]
+
+
 def test_the_script_is_told_where_and_how_long(tmp_path):
     told = tmp_path / "told"
     result = run(tmp_path, f'echo "$STEPPROBE_RUN|$STEPPROBE_STEPS|$STEPPROBE_WARMUP" > {told}', steps=7, warmup="3")

@@ -8,9 +8,9 @@ import msgspec
 from stepprobe.analysis.attention.answer import Answer, answer
 from stepprobe.analysis.attention.assertions import assertions
 from stepprobe.analysis.attention.figures import mask_figures
-from stepprobe.analysis.attention.findings import mask_findings
+from stepprobe.analysis.attention.findings import BELOW_WINDOW, mask_findings
 from stepprobe.analysis.attention.kernels import DEFAULT, card_of
-from stepprobe.analysis.findings.view import View, scaled, up_to
+from stepprobe.analysis.findings.view import View, most_of, scaled, up_to
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.attention import Capture, read_capture
 from stepprobe.model.estimate import Estimate
@@ -20,6 +20,8 @@ from stepprobe.model.report import Column, Table
 
 ATTENTION = ("forward.attention", "backward.attention")
 _WRONG = ("mask.future_leak", "mask.document_leak", "mask.wrong")
+_OF_THE_MASK = ("mask.lost", "mask.lost_for_nothing")
+"""Findings that another mask settles: what is computed of it is the kernel's, and what feeds it."""
 _BY_HAND = "stepprobe mask RUN foretells them without a limit of time"
 
 
@@ -62,12 +64,13 @@ class _Told(msgspec.Struct, frozen=True):
         return self.kept.call.attended is not None and self.answer.capture.attention == "sdpa"
 
 
-def run_masks(files: Mapping[str, bytes], process: Process) -> RunMasks:
+def run_masks(files: Mapping[str, bytes], process: Process, attended: Estimate | None = None) -> RunMasks:
     """Return what the evidence of a run says of its masks; nothing where its model is not one of transformers.
 
     Args:
         files: The evidence.
         process: The process whose ledger is shown.
+        attended: ms per step that attention takes at most without its projections; None where nothing tells them apart.
 
     Raises:
         EvidenceError: A file is damaged.
@@ -81,7 +84,7 @@ def run_masks(files: Mapping[str, bytes], process: Process) -> RunMasks:
     sure = [told for told in judged if not told.answer.unmeasured and told.kept.model.number not in other]
     if not sure:
         return RunMasks(notes=tuple(notes))
-    findings = [_priced(finding, process) for finding in _findings(sure)]
+    findings = [priced(finding, process, attended) for finding in _findings(sure)]
     return RunMasks(
         wrong=tuple(one for one in findings if one.kind in _WRONG),
         slow=tuple(one for one in findings if one.kind not in _WRONG and _worth(one, process)),
@@ -169,14 +172,33 @@ def _findings(sure: list[_Told]) -> list[Finding]:
     return list(found.values())
 
 
-def _priced(finding: Finding, process: Process) -> Finding:
-    """Give a finding about attention's time the ms that it can cost: nothing, or all that those layers attend for."""
+def priced(finding: Finding, process: Process, attended: Estimate | None) -> Finding:
+    """Give a finding about attention's time the ms that it can cost: nothing, or all that those layers attend for.
+
+    Another mask leaves the projections as they are; shorter rows do not.
+
+    Args:
+        finding: About some layers.
+        process: The process whose ledger is shown.
+        attended: ms per step that attention takes at most without its projections; None where nothing tells them apart.
+    """
     view = View(process, (process,))
     if finding.kind in _WRONG or not view.on_cpu or "Attention" not in finding.where:
         return finding
     attention = scaled(view.account(*ATTENTION), finding.share, "attention of these layers")
-    cost = up_to(attention, "time in attention, projections among it; the part of the mask is not known")
-    remedies = tuple(msgspec.structs.replace(one, predicted=cost) for one in finding.remedies)
+    whole = up_to(attention, "time in attention, projections among it; the part of the mask is not known")
+    if attended is None or finding.kind not in _OF_THE_MASK or attended.value >= most_of(attention):
+        cost, stays = whole, None
+    else:
+        cost = up_to(attention, f"time in attention, of which a mask can change {attended.method}", attended.value)
+        rest = max(0.0, attention.value - attended.value)
+        stays = Estimate(value=rest, unit="ms", n=attention.n, method="the rest of attention, its projections among it")
+    remedies = tuple(
+        msgspec.structs.replace(one, predicted=whole)
+        if one.name == BELOW_WINDOW
+        else msgspec.structs.replace(one, predicted=cost, fixed=stays)
+        for one in finding.remedies
+    )
     return msgspec.structs.replace(finding, cost=cost, share=view.share(cost), accounts=ATTENTION, remedies=remedies)
 
 

@@ -1,5 +1,6 @@
 """What costs time, found by small rules: each looks at one run and speaks of one cause."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -8,6 +9,9 @@ from stepprobe.analysis.findings import batching, compute, host, loading, ranks,
 from stepprobe.analysis.findings.view import Rule, View, most_of
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.finding import Finding
+
+LAYERS = re.compile(r"layers ([\d–, …]+) \(")
+"""Where a finding about layers lies: ``layers 0–3, 5 (Qwen3Attention)``; ``…`` stands for more of them."""
 
 RULES: tuple[Rule, ...] = (
     *loading.RULES,
@@ -74,11 +78,26 @@ def _largest_account_first(finding: Finding, process: Process) -> Finding:
 def _with_overlaps(finding: Finding, found: Sequence[Finding]) -> Finding:
     """Say which other findings may speak of the same nanoseconds.
 
-    Findings of one kind split an account by line, so they do not overlap.
+    Findings of one kind split an account by line, so they do not overlap; those about layers of the model do where one
+    batch and another lose the same layers in another way.
     """
     shared = tuple(
         number
         for number, other in enumerate(found, 1)
-        if other.kind != finding.kind and set(other.accounts) & set(finding.accounts)
+        if other is not finding
+        and set(other.accounts) & set(finding.accounts)
+        and (other.kind != finding.kind or _share_layers(other.where, finding.where))
     )
     return msgspec.structs.replace(finding, overlaps=shared)
+
+
+def _share_layers(where: str, other: str) -> bool:
+    """Return whether two places name the same layer, or may."""
+    named = [found[1] for found in (LAYERS.match(where), LAYERS.match(other)) if found]
+    if len(named) < 2 or any("…" in one for one in named):
+        return len(named) == 2
+    first, second = (
+        {layer for run in one.split(", ") for layer in range(int(run.split("–")[0]), int(run.split("–")[-1]) + 1)}
+        for one in named
+    )
+    return bool(first & second)

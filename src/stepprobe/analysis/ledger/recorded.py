@@ -1,16 +1,14 @@
 """What a run says about its own batches: how many rows, how long, padded how. Each with where it is known from."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from stepprobe.analysis.ledger.job import read_job
 from stepprobe.analysis.ledger.process import Process
+from stepprobe.analysis.ledger.shapes import rectangles
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.first_calls import Argument, KeptCall, read_first_calls, values
-
-_SHAPE = re.compile(r"(\d+)×(\d+)( masked)?")
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +67,8 @@ def _batch_size(facts: Mapping[str, object], shapes: list[tuple[int, int]]) -> T
 
 def _watched(process: Process) -> Iterator[tuple[int, int]]:
     """Yield rows and columns of the batches that were counted, the most frequent shape first."""
-    counted = process.records.sites.shapes if process.records.sites else []
-    for text, _ in sorted(counted, key=lambda one: -one[1]):
-        if found := _SHAPE.fullmatch(text):
-            yield int(found[1]), int(found[2])
+    for rows, columns, _ in sorted(rectangles(process), key=lambda one: -one[2]):
+        yield rows, columns
 
 
 def _kept(kept: tuple[KeptCall, ...]) -> Iterator[tuple[int, int]]:

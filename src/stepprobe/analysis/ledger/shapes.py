@@ -8,8 +8,9 @@ from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import Line, fit_line, median
 from stepprobe.model.records import Step
 
-ROWS = re.compile(r"(\d+)×(\d+)")
-"""Shape of input ids of rows × slots, as it is written into evidence."""
+RECTANGLE = re.compile(r"(\d+)×(\d+)( masked)?")
+"""Shape of input ids of rows × slots, as it is written into evidence; which of three dimensions holds the slots is not
+known."""
 EXPLAINED_ENOUGH = 0.5
 """R² from which a line through slots predicts a step better than the median does."""
 SEEN_FEWEST = 3
@@ -77,6 +78,6 @@ def mean_rows(process: Process) -> float | None:
 
 
 def rectangles(process: Process) -> list[tuple[int, int, int]]:
-    """Return rows, slots and times of the shapes that were counted."""
+    """Return rows, slots and times of the shapes that were counted, in the order of the evidence."""
     shapes = process.records.sites.shapes if process.records.sites else []
-    return [(int(match[1]), int(match[2]), times) for shape, times in shapes if (match := ROWS.match(shape))]
+    return [(int(match[1]), int(match[2]), times) for shape, times in shapes if (match := RECTANGLE.fullmatch(shape))]

@@ -117,35 +117,42 @@ def _cost(finding: Finding, now: Situation) -> Estimate | None:
     best = finding.remedies[0].predicted if finding.remedies else None
     if best is None or best.bound or best.value <= 0 or not finding.remedies[0].name.startswith("forecast."):
         return None
-    # the loss was measured alone, so its cost is known better than by module
-    return best if finding.cost.bound or finding.kind == "loss.unlabelled" else None
+    # on a card the ledger knows only the host's part of the loss
+    by_ledger = finding.kind != "loss.unlabelled" or now.loss_in_steps is not None
+    return best if finding.cost.bound or not by_ledger else None
 
 
 def _own(now: Situation, made: Mapping[str, Forecast]) -> Iterator[Finding]:
     """Yield what the experiments show and no account of the ledger does."""
-    share, wall = now.loss_share, now.step.wall.value
-    cost = Estimate(
-        value=now.step.compute.value * share.value,
-        unit="ms",
-        low=max(0.0, now.step.compute.value * (share.value - share.known)) if share.half is not None else None,
-        high=now.step.compute.value * (share.value + share.known) if share.half is not None else None,
-        n=now.n,
-        method="share of the loss in the micro-step, times forward and backward",
-    )
-    if share.value and cost.value > 0.1 * wall:
+    share, wall = now.loss_share.value, now.step.wall.value
+    cost = now.loss_in_steps or _driven_loss(now)
+    if share and cost.value > 0.1 * wall:
+        said = "" if now.loss_in_steps else " by what they took when driven alone"
         ceiling = 1 / (1 - min(0.999, cost.value / wall))
         yield Finding(
             kind="loss.share",
-            title=f"Output layer and loss take {cost.value / wall:.0%} of the step: no change to them gains more than "
-            f"{ceiling:.2f}×.",
+            title=f"Output layer and loss take {cost.value / wall:.0%} of the step{said}: no change to them gains more "
+            f"than {ceiling:.2f}×.",
             where="",
             cost=cost,
             share=cost.value / wall,
             accounts=tuple(name for name in COMPUTE if name.endswith(("lm_head", "loss"))),
             remedies=_remedies("loss.share", made),
-            cites=("ce.share", "ce.best_chunk_rows"),
+            cites=("ce.step_share" if now.loss_in_steps else "ce.share", "ce.best_chunk_rows"),
         )
     yield from _fixed(now, made)
+
+
+def _driven_loss(now: Situation) -> Estimate:
+    share, compute = now.loss_share, now.step.compute.value
+    return Estimate(
+        value=compute * share.value,
+        unit="ms",
+        low=max(0.0, compute * (share.value - share.known)) if share.half is not None else None,
+        high=compute * (share.value + share.known) if share.half is not None else None,
+        n=now.n,
+        method="share of the loss in the micro-step, times forward and backward",
+    )
 
 
 def _fixed(now: Situation, made: Mapping[str, Forecast]) -> Iterator[Finding]:

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stepprobe.analysis.findings.tokens import HEAD
+from stepprobe.analysis.findings.view import as_ms
+from stepprobe.analysis.ledger.figures import MEAN
+from stepprobe.analysis.ledger.process import estimate
 from stepprobe.analysis.lengths.chunks import OVERHEAD
 from stepprobe.analysis.profile.answers import Answers
 from stepprobe.analysis.profile.growth import columns
@@ -18,6 +22,8 @@ SAME_LOSS, SAME_GRADIENT = 1e-4, 1e-3
 """Relative differences up to which two losses, and the norms of two gradients, are the same."""
 SLOW = 2.0
 """Time over that of the loss at once from which a chunked path is not to be used."""
+NEEDED = ("forward.lm_head", "forward.loss", "backward.lm_head")
+"""Accounts without which the ledger does not hold output layer and loss apart from the rest."""
 WHOLE: tuple[Experiment, ...] = ("scaling", "heldout", "fixed_tokens", "padded", "unpadded")
 
 
@@ -28,6 +34,8 @@ class Chunk:
     rows: int
     time: Middle
     """Over the loss at once, in the same blocks."""
+    behind: Middle
+    """Over the fastest way to compute the loss, in the same blocks."""
     ms: float
     bytes: float | None
     differs: str
@@ -41,7 +49,8 @@ class LossCost:
     rows: int
     length: int
     ms: Middle
-    bytes: float | None
+    at_once: Chunk
+    """The same as one chunk of all rows."""
     share: Middle
     """Of the micro-step of that shape."""
     share_method: str
@@ -55,12 +64,32 @@ class LossCost:
         return self.rows * self.length
 
     @property
+    def ways(self) -> tuple[Chunk, ...]:
+        """All ways that give the script's loss; the one in a chunk of all rows is the loss at once."""
+        return (*(one for one in self.chunks if not one.differs), self.at_once)
+
+    @property
+    def fastest(self) -> Chunk:
+        """The way that took the least time."""
+        return min(self.ways, key=lambda one: (one.time.value, -one.rows))
+
+    @property
+    def chosen(self) -> Chunk:
+        """The way with the fewest bytes of those nearly as fast as the fastest; without known bytes the fewest rows."""
+        near = [one for one in self.ways if one.behind.value <= 1 + OVERHEAD]
+        known = all(one.bytes is not None for one in near)
+        return min(near, key=lambda one: ((one.bytes or 0.0) if known else 0.0, one.rows))
+
+    @property
     def best(self) -> Chunk | None:
-        """The chunk with the fewest bytes that is nearly as fast as any; None: the loss at once is best."""
-        usable = [one for one in self.chunks if not one.differs]
-        fastest = min((one.time.value for one in usable), default=1.0)
-        near = [one for one in usable if one.time.value <= min(1.0, fastest) * (1 + OVERHEAD)]
-        return min(near, key=lambda one: (one.bytes if one.bytes is not None else one.rows, one.rows), default=None)
+        """The chunk that was chosen; None: the loss at once was."""
+        return None if self.chosen is self.at_once else self.chosen
+
+    @property
+    def decided(self) -> bool:
+        """Whether the repetitions resolve so small a difference in time as the choice may cost."""
+        behind = self.chosen.behind
+        return self.chosen is self.fastest or (behind.half is not None and behind.half <= OVERHEAD)
 
 
 def loss_cost(seen: Seen) -> LossCost | None:
@@ -72,25 +101,45 @@ def loss_cost(seen: Seen) -> LossCost | None:
     shape = max(((one.rows, one.length) for one in every), key=lambda shape: shape[0] * shape[1])
     plain = _at(every, shape)
     share, method = _share(seen, plain, shape)
-    chunks = _at(answers.of("loss_chunk"), shape)
+    at_once, chunks = _ways(answers, plain, _at(answers.of("loss_chunk"), shape), shape[0] * shape[1])
     metrics = answers.of("loss_metric")
     return LossCost(
         rows=shape[0],
         length=shape[1],
         ms=middle([answers.ms(one) for one in plain]),
-        bytes=_bytes(plain),
+        at_once=at_once,
         share=share,
         share_method=method,
-        chunks=tuple(
-            _chunk(answers, plain, [one for one in chunks if one.variant == variant])
-            for variant in sorted({one.variant for one in chunks if one.variant.isdigit()}, key=int)
-        ),
+        chunks=chunks,
         metrics=tuple(
             (name, middle([answers.ms(one) for one in lines]), _bytes(lines))
             for name in sorted({one.variant for one in metrics})
             if (lines := [one for one in metrics if one.variant == name])
         ),
     )
+
+
+def in_the_steps(seen: Seen) -> Estimate | None:
+    """Return the ms of output layer and loss in a step of the script, by its ledger; None where that cannot tell.
+
+    Not on a card, which computes behind the host's back, and not where one of the two has no account of its own.
+    """
+    process = seen.process
+    if process is None or process.facts.get("device") != "cpu":
+        return None
+    if not all(process.account(name).value for name in NEEDED):
+        return None
+    return as_ms(process.account(*HEAD), f"{' + '.join(HEAD)}, {MEAN}")
+
+
+def _step_share(seen: Seen) -> Estimate | None:
+    """Return them as a share of the script's own step: the one that says what a change to them can gain at most."""
+    if seen.process is None or in_the_steps(seen) is None:
+        return None
+    share = seen.process.ratio(
+        lambda entry: sum(entry.accounts.get(name, 0) for name in HEAD), lambda entry: entry.wall_ns
+    )
+    return estimate(share, "1", "output layer and loss, forward and backward, over the wall time of the script's steps")
 
 
 def _at(lines: Sequence[Measured], shape: tuple[int, int]) -> list[Measured]:
@@ -124,16 +173,36 @@ def _share(seen: Seen, plain: Sequence[Measured], shape: tuple[int, int]) -> tup
     return Middle(float("nan"), None, 0), ""
 
 
-def _chunk(answers: Answers, plain: Sequence[Measured], lines: Sequence[Measured]) -> Chunk:
-    own, whole = ({one.block: answers.ms(one) for one in part} for part in (lines, plain))
-    spent = [answers.ms(one) for one in lines]
-    return Chunk(
-        rows=int(lines[0].variant),
-        time=paired(own, whole) or ratio(spent, [answers.ms(one) for one in plain]),
-        ms=median(spent),
-        bytes=_bytes(lines),
-        differs=_differs(plain, lines),
-    )
+def _ways(
+    answers: Answers, plain: Sequence[Measured], chunks: Sequence[Measured], rows: int
+) -> tuple[Chunk, tuple[Chunk, ...]]:
+    """Return the loss at once, and in chunks of each size, the smallest first."""
+    lines = {
+        int(one.variant): [two for two in chunks if two.variant == one.variant]
+        for one in chunks
+        if one.variant.isdigit()
+    }
+    differs = {size: _differs(plain, own) for size, own in sorted(lines.items())}
+    usable = [plain, *(lines[size] for size in differs if not differs[size])]
+    fastest = min(usable, key=lambda own: _over(answers, own, plain).value)
+    ways = [
+        Chunk(
+            rows=size,
+            time=_over(answers, own, plain),
+            behind=_over(answers, own, fastest),
+            ms=median([answers.ms(one) for one in own]),
+            bytes=_bytes(own),
+            differs=differs.get(size, ""),
+        )
+        for size, own in [(rows, plain), *((size, lines[size]) for size in differs)]
+    ]
+    return ways[0], tuple(ways[1:])
+
+
+def _over(answers: Answers, own: Sequence[Measured], other: Sequence[Measured]) -> Middle:
+    """Return some repetitions over others, block by block where they share blocks."""
+    found = paired(*({one.block: answers.ms(one) for one in lines} for lines in (own, other)))
+    return found or ratio(*([answers.ms(one) for one in lines] for lines in (own, other)))
 
 
 def _differs(plain: Sequence[Measured], lines: Sequence[Measured]) -> str:
@@ -169,44 +238,84 @@ def loss_part(seen: Seen) -> Found:
             high=found.share.high,
             n=found.share.n,
             method=(
-                f"output layer and loss, forward and backward, at {found.rows}×{found.length}, over "
-                f"{found.share_method}; {answers.method}"
+                f"output layer and loss, driven alone at {found.rows}×{found.length}, over {found.share_method}; "
+                f"{answers.method}"
             ),
         )
+    step = _step_share(seen)
+    if step is not None:
+        figures["ce.step_share"] = step
     if found.chunks:
-        best = found.best
-        said = "the fewest bytes among those as fast as any" if best else "no chunk is as fast as the loss at once"
         figures["ce.best_chunk_rows"] = exact(
-            best.rows if best else found.tokens, "count", len(found.chunks), f"{said}; {answers.method}"
+            found.chosen.rows, "count", len(found.chunks), f"{_choice(found)}; {answers.method}"
         )
-    return figures, (_table(found),), tuple(notes)
+    return figures, (_table(found, step),), tuple(notes)
 
 
-def _table(found: LossCost) -> Table:
-    rows: list[tuple[Cell, ...]] = [("at once", found.ms.value, 1.0, found.bytes, "")]
-    best = found.best
+def _table(found: LossCost, step: Estimate | None) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        ("at once", found.ms.value, 1.0, found.at_once.bytes, _word(found, found.at_once) if found.chunks else "")
+    ]
     rows += [
-        (f"in chunks of {one.rows:,} rows", one.ms, one.time.value, one.bytes, _word(one, best))
+        (f"in chunks of {one.rows:,} rows", one.ms, one.time.value, one.bytes, _word(found, one))
         for one in reversed(found.chunks)
     ]
     rows += [(f"{name} (logged)", ms.value, ms.value / found.ms.value, held, "") for name, ms, held in found.metrics]
-    caption = f"Output layer and loss, forward and backward, at {found.rows} × {found.length:,}: {found.tokens:,} rows."
-    if found.share.n:
-        share = min(0.999, found.share.value)
-        most = 1 / (1 - share)
-        caption += f" It is {share:.1%} of the micro-step: no change to the loss can make that faster than {most:.2f}×."
+    caption = (
+        f"Output layer and loss, forward and backward, driven alone at {found.rows} × {found.length:,}: "
+        f"{found.tokens:,} rows. {_shares(found, step)}"
+    )
+    if found.chunks:
+        caption += f" {_sentence(_choice(found))}"
     return Table(
         name="loss",
         title="What the loss costs",
         columns=columns(("loss", "time|ms", "of the loss at once", "peak|bytes", "")),
         rows=tuple(rows),
-        caption=caption,
+        caption=caption.strip(),
     )
 
 
-def _word(one: Chunk, best: Chunk | None) -> str:
+def _shares(found: LossCost, step: Estimate | None) -> str:
+    """Say which share of the step the loss is: by the script's own steps where they tell, and what the other is of."""
+    driven = f"{found.share.value:.1%} of a micro-step that is driven at this shape" if found.share.n else ""
+    if step is None:
+        return f"It is {driven}: {_at_most(found.share.value)}." if driven else ""
+    said = f"By the ledger it is {step.value:.1%} of the script's own step: {_at_most(step.value)}."
+    return said + (f" It is {driven}, which is another step." if driven else "")
+
+
+def _at_most(share: float) -> str:
+    return f"no change to the loss can make that faster than {1 / (1 - min(0.999, share)):.2f}×"
+
+
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _choice(found: LossCost) -> str:
+    """Say what the choice rests on, or why it is none."""
+    chosen, fastest = found.chosen, found.fastest
+    name = _name(found, chosen)
+    held = "bytes" if chosen.bytes is not None else "rows"
+    if chosen is fastest:
+        return f"chosen: {name}, the fastest; no other within {OVERHEAD:.0%} of it takes fewer {held}"
+    if not found.decided:
+        return (
+            f"undecided: {name} takes fewer {held} than {_name(found, fastest)}, the fastest, but the repetitions "
+            f"scatter too much to tell whether it takes at most {OVERHEAD:.0%} longer"
+        )
+    return f"chosen: {name}, the fewest {held} of all that take at most {OVERHEAD:.0%} longer than the fastest"
+
+
+def _name(found: LossCost, one: Chunk) -> str:
+    return "all rows at once" if one is found.at_once else f"{one.rows:,} rows"
+
+
+def _word(found: LossCost, one: Chunk) -> str:
     if one.differs:
         return f"not equal: {one.differs}"
     if one.time.value > SLOW:
         return "do not use"
-    return "best" if one is best else ""
+    words = [("chosen" if found.decided else "undecided")] if one is found.chosen else []
+    return ", ".join([*words, *(["fastest"] if one is found.fastest else [])])

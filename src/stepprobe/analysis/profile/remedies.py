@@ -37,19 +37,19 @@ def chunked_loss(now: Situation) -> Said:
     best = now.loss.best or min(usable, key=lambda one: one.time.value, default=None)
     if best is None:
         return "no chunk gives the loss of the script"
-    share, times = now.loss_share, best.time
+    share, times, whole = now.loss_share, best.time, now.loss.at_once.bytes
     part = Span(
         1 + share.value * (times.value - 1),
         math.hypot(share.known * (times.value - 1), share.value * (times.half or 0.0)),
     )
-    held = f", {best.bytes / now.loss.bytes:.1%} of its bytes" if best.bytes is not None and now.loss.bytes else ""
+    held = f", {best.bytes / whole:.1%} of its bytes" if best.bytes is not None and whole else ""
     return Forecast(
         "chunked_loss",
         f"compute the loss in chunks of {best.rows:,} rows",
         saving(
             now.step.shrunk(part),
             now.n,
-            f"the loss is {share.value:.1%} of forward and backward, in chunks it takes × {times.value:.2f}{held}",
+            f"{now.loss_in_words}; in chunks it takes × {times.value:.2f}{held}",
         ),
     )
 
@@ -75,7 +75,7 @@ def labelled_rows(now: Situation) -> Said:
         saving(
             now.step.shrunk(found),
             now.n,
-            f"the loss is {share.value:.1%} of forward and backward, {part:.1%} of the slots have a label",
+            f"{now.loss_in_words}; {part:.1%} of the slots have a label",
         ),
     )
 

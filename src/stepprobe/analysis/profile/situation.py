@@ -1,22 +1,21 @@
 """Everything that a forecast hangs on: the step of now, its batches, its loss, and what the fit says of them."""
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from stepprobe.analysis.findings.view import View
+from stepprobe.analysis.ledger.shapes import rectangles
 from stepprobe.analysis.profile import batches
 from stepprobe.analysis.profile.batches import Batches
 from stepprobe.analysis.profile.forecast import Span, Step
-from stepprobe.analysis.profile.loss import LossCost
+from stepprobe.analysis.profile.loss import LossCost, in_the_steps
 from stepprobe.analysis.profile.scaling import Fit, Work
 from stepprobe.analysis.profile.view import Seen
 from stepprobe.model.accounts import BACKWARD, FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.experiments import Structure
 
-SHAPE = re.compile(r"(\d+)[×x](\d+)(?![\d×x])")
 COMPUTE = (*FORWARD, *BACKWARD, "recompute")
 WAITING = ("sync", "d2h")
 HIDDEN = 0.1
@@ -128,8 +127,35 @@ class Situation:
         return abs(booked / (by_fit * driven_ms / self.fit.time(shape)[0]) - 1)
 
     @cached_property
+    def loss_in_steps(self) -> Estimate | None:
+        """Time of output layer and loss in a step, ms, by the ledger; None where it cannot tell."""
+        return in_the_steps(self.seen)
+
+    @cached_property
     def loss_share(self) -> Span:
-        """Output layer and loss over forward and backward, in the batches of the run."""
+        """Output layer and loss over forward and backward: of the script's steps, else of the driven ones.
+
+        Where both are known, the interval of the first also holds the second.
+        """
+        driven, told, compute = self._loss_driven, self.loss_in_steps, self.step.compute.value
+        if told is None or not driven.value or not compute:
+            return driven
+        share = told.value / compute
+        return Span(share, math.hypot(driven.known, share - driven.value))
+
+    @property
+    def loss_in_words(self) -> str:
+        """Which part of forward and backward the loss is, and by whom."""
+        if self.loss_in_steps is None:
+            return f"output layer and loss, driven alone, are {self.loss_share.value:.1%} of forward and backward"
+        return (
+            f"output layer and loss are {self.loss_share.value:.1%} of forward and backward by the ledger, "
+            f"{self._loss_driven.value:.1%} driven alone"
+        )
+
+    @cached_property
+    def _loss_driven(self) -> Span:
+        """The same by what the loss took alone and the fit, in the batches of the run."""
         if self.loss is None or self.batches is None:
             return Span(0.0, None)
         work = self.batches.work
@@ -145,7 +171,7 @@ def situation(seen: Seen, loss: LossCost | None) -> Situation | None:
     if not isinstance(seen.fit, Fit):
         return None
     harness, process = seen.answers.harness, seen.process
-    shapes = [shape for text, _ in _shapes(seen) if (shape := _shape(text))]
+    shapes = [(rows, slots) for rows, slots, _ in rectangles(process)] if process else []
     found = batches.seen_batches(harness.batches, shapes, harness.micro_steps)
     return Situation(
         seen=seen,
@@ -155,17 +181,6 @@ def situation(seen: Seen, loss: LossCost | None) -> Situation | None:
         loss=loss,
         view=View(process, seen.job.ranks) if process and seen.job else None,
     )
-
-
-def _shapes(seen: Seen) -> list[tuple[str, int]]:
-    sites = seen.process.records.sites if seen.process else None
-    return sites.shapes if sites else []
-
-
-def _shape(text: str) -> tuple[int, int] | None:
-    """Return rows and slots of a shape as the recorder writes it, ``4×192 masked``; None of another rank."""
-    found = SHAPE.match(text)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _step(seen: Seen, fit: Fit, found: Batches | None) -> Step:

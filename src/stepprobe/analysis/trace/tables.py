@@ -279,13 +279,14 @@ def host_table(summaries: Sequence[TraceSummary], top: int) -> Table:
     steps = max(1, sum(len(one.step_walls_ns) for one in summaries))
     dearest = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:top]
     rows = tuple((name, count, own / NS_PER_MS / steps, own / max(1, wall)) for name, (count, own) in dearest)
-    columns = (Column(title="operation"), Column(title="rows", unit="count"), Column(title="own, a step", unit=MS))
+    columns = (Column(title="operation"), Column(title="rows", unit="count"), Column(title="own", unit=MS))
     return Table(
         name="host",
         title="Operations of the host by their own time",
         columns=(*columns, Column(title="of step", unit="1")),
         rows=rows,
-        caption="Without the operations inside them; several threads may run beside each other.",
+        caption="Times are per traced step, which the profiler makes longer than others, without the operations inside "
+        "them. Several threads may run beside each other.",
     )
 
 

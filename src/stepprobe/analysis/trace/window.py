@@ -11,6 +11,7 @@ import msgspec
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.statistics import Blocks
 from stepprobe.analysis.trace import tables
+from stepprobe.analysis.trace.attended import attended
 from stepprobe.analysis.trace.figures import all_steps, figures, ledger
 from stepprobe.analysis.trace.ranks import Ranks, compare, ordered
 from stepprobe.analysis.trace.report import unread
@@ -30,6 +31,8 @@ MORE = "stepprobe trace on the trace in the run folder tells more."
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """What the traced steps add to the report of a run."""
 
+    attended: Estimate | None = None
+    """ms per step that attention itself takes at most, on the host of the first process; None where that is hidden."""
     figures: dict[str, Estimate] = {}
     ledger: tuple[Table, ...] = ()
     """The device ledger, where there is a device: it stands first, beside that of the host."""
@@ -53,13 +56,15 @@ def window(files: Mapping[str, bytes], ranks: Sequence[Process]) -> Window:
     Raises:
         EvidenceError: A file is damaged.
     """
-    summaries = ordered([one for process in ranks for one in _summaries(files, process)])
+    of_ranks = [_summaries(files, process) for process in ranks]
+    summaries = ordered([one for found in of_ranks for one in found])
     if not summaries:
         return Window(notes=(*unread(files), *_unfinished(files, ranks)))
     between = compare(summaries) if len(summaries) > 1 else None
     on_device = any(one.kernels or one.copies for one in summaries)
     said = notes(summaries, between, foreign=False)
     return Window(
+        attended=attended(of_ranks[0], ranks[0].wall.value) if of_ranks[0] else None,
         figures=figures(summaries, between) | _event_figures(ranks),
         ledger=(_ledger_table(summaries),) if on_device else (),
         tables=_device_tables(summaries, between) if on_device else _host_tables(summaries),

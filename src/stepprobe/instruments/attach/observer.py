@@ -90,7 +90,7 @@ class Observer:
         """Called with the name of each stage that this process reaches for the first time."""
         self.backward_depth = self.forward_depth = 0
         self.optimizers = self.optimizer_steps = 0
-        self._limit = limit
+        self._limit, self._stays = limit, ""
         self._index = self._asides = self._own_ns = self._optimizer_depth = 0
         self._stepped = self._fetched = self._evaluating = self._trains_in_eval = self._suspended = False
 
@@ -186,9 +186,14 @@ class Observer:
                 self.note(f"the clock went backwards {self.clock.backwards} times; it was held still")
             self.journal.close()
 
-    def end_after(self, limit: Limit) -> None:
-        """End the job at the end of the step in which so many steps have been observed."""
-        self._limit = limit
+    def end_after(self, limit: Limit, stays: str) -> None:
+        """End the job at the end of the step in which so many steps have been observed, for another reason than these.
+
+        Args:
+            limit: After how many.
+            stays: The option with which the job goes on.
+        """
+        self._limit, self._stays = limit, stays
 
     def go_inert(self) -> None:
         """This process is a fork: observe nothing, write nothing."""
@@ -337,10 +342,10 @@ class Observer:
         self.close()
         self.running = self.gate.open = False
         self._suspended = True
-        aside = f", and {self._asides} under the profiler" if self._asides else ""
-        said = (
-            f"stepprobe: ended the script after {limit.steps} steps, as asked, and {limit.warmup} to warm up{aside}\n"
-        )
+        asked, why = (" ", "for trace and experiments") if self._stays else (", as asked, ", "under the profiler")
+        said = f"stepprobe: ended the script after {limit.steps} steps{asked}and {limit.warmup} to warm up"
+        said += f", and {self._asides} {why}" if self._asides else ""
+        said += f"; {self._stays} lets it go on\n" if self._stays else "\n"
         with contextlib.suppress(OSError):
             os.write(2, said.encode())
         raise SystemExit(0)

@@ -259,7 +259,7 @@ class TakeOver:
             with contextlib.suppress(Exception):
                 act()
         if not self.settings.keep_training:
-            self.observer.end_after(Limit(self.settings.steps, self.settings.warmup))
+            self.observer.end_after(Limit(self.settings.steps, self.settings.warmup), "--keep-training")
 
     def _experiments(self, torch: ModuleType, harness: Any) -> None:
         journal = self._journal = ExperimentJournal(self._folder, launched_as("RANK", 0))
