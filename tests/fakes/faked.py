@@ -55,7 +55,7 @@ RENDERERS = {
 }
 
 
-def examine(before, after):
+def examine(before, after, again):
     headline = f"{before.status} {after.status}"
     report = Report(command="compare", verdict="undecided", title="two", headline=headline, figures={})
     return report, Outcome()

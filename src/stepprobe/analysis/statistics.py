@@ -122,17 +122,43 @@ def _block_bounds(weights: Sequence[int]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(cuts) if b > a]
 
 
-def difference(before: Mean, after: Mean) -> tuple[float, float | None, float | None]:
-    """Return after − before and its 95 % interval (Welch): value, low, high."""
+def difference(before: Mean, after: Mean, alike: Sequence[Mean] = ()) -> tuple[float, float | None, float | None]:
+    """Return after − before and its 95 % interval: value, low, high; no ends where there is no interval.
+
+    Args:
+        before: Subtracted.
+        after: From this.
+        alike: Means of several runs of one thing; the interval is at least as wide as what such runs lie apart by.
+    """
     value = after.value - before.value
-    if before.error is None or after.error is None:
+    halves = [half for half in (_welch(before, after), chance_apart([one.value for one in alike])) if half is not None]
+    if not halves:
         return value, None, None
+    return value, value - max(halves), value + max(halves)
+
+
+def _welch(before: Mean, after: Mean) -> float | None:
+    """Half of the interval that the blocks within two runs give (Welch)."""
+    if before.error is None or after.error is None:
+        return None
     first, second = before.error**2, after.error**2
     if first + second == 0:
-        return value, value, value
+        return 0.0
     freedom = (first + second) ** 2 / (first**2 / (before.blocks - 1) + second**2 / (after.blocks - 1))
-    half = t_quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(first + second)
-    return value, value - half, value + half
+    return t_quantile((1 + CONFIDENCE) / 2, freedom) * math.sqrt(first + second)
+
+
+def chance_apart(means: Sequence[float]) -> float | None:
+    """Return how far two runs of one thing lie apart at most in 95 of 100 cases, from the means of several.
+
+    Half of the 95 % interval of a difference between two single runs (Student); None for fewer than two. Two runs tell
+    little: of them it is 12.7 times their difference; of four, 4.5 standard deviations.
+    """
+    if len(means) < 2:
+        return None
+    centre = sum(means) / len(means)
+    variance = sum((one - centre) ** 2 for one in means) / (len(means) - 1)
+    return t_quantile((1 + CONFIDENCE) / 2, len(means) - 1) * math.sqrt(2 * variance)
 
 
 def warmup_cut(values: Sequence[float]) -> int:

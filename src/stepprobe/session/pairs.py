@@ -12,24 +12,35 @@ from stepprobe.model.report import Report
 from stepprobe.session.kept import as_path
 
 
-def compare(before: Path, after: Path) -> Report:
+def compare(before: Path, after: Path, again: Sequence[Path] = ()) -> Report:
     """Compare two run folders by account; hold the first to what it promised, and log that beside the run folders.
 
-    The two folders are only read.
+    The folders are only read.
+
+    Args:
+        before: The run before a change.
+        after: The run after it.
+        again: Further runs of the training before.
 
     Raises:
-        UsageError: Both are one run, or one cannot be compared.
+        UsageError: Two of them are one run, or one cannot be compared.
         EvidenceError: A folder or a file in it is missing or damaged.
         NotObserved: One of them holds no step.
     """
     from stepprobe.analysis.outcome import comparison
     from stepprobe.analysis.outcome.log import pairs_of
 
-    runs = store.load(before), store.load(after)
-    if before.resolve() == after.resolve():
-        raise UsageError(f"{as_path(before)} is named twice; name the run before a change and the run after it")
-    compared, found = comparison.examine(*runs)
-    pairs = pairs_of(found, runs, (before.resolve().name, after.resolve().name))
+    folders = [before, after, *again]
+    first, second, *others = (store.load(folder) for folder in folders)
+    places = [folder.resolve() for folder in folders]
+    for folder, place in zip(folders, places, strict=True):
+        if places.count(place) > 1:
+            repeats = ", and other runs as repeats" if again else ""
+            raise UsageError(
+                f"{as_path(folder)} is named twice; name the run before a change and the run after it{repeats}"
+            )
+    compared, found = comparison.examine(first, second, others)
+    pairs = pairs_of(found, (first, second), (before.resolve().name, after.resolve().name))
     return msgspec.structs.replace(compared, notes=(*compared.notes, *_log(before.resolve().parent, pairs)))
 
 

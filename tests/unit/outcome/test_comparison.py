@@ -51,6 +51,56 @@ def test_equal_runs_are_undecided():
     assert verdicts.count("undecided") >= 17
 
 
+def drawn(noise, sway=0.02):
+    """A run whose steps scatter by 0.5 %, and whose mean lies anywhere: the machine was another one for all of it."""
+    factor = noise.gauss(1, sway)
+    return evidence(run(noise.random(), {name: ms * factor for name, ms in CLEAN.items()}, n=40, spread=0.005))
+
+
+def test_what_runs_differ_by_is_decided_by_repeats_alone():
+    noise = random.Random(5)
+    draws = [[drawn(noise) for _ in range(5)] for _ in range(30)]
+    alone = [compare(before, after).verdict for before, after, *_ in draws]
+    repeated = [compare(before, after, again).verdict for before, after, *again in draws]
+    assert alone.count("undecided") < 10
+    assert repeated.count("undecided") >= 26
+
+
+def test_a_change_beyond_what_runs_differ_by_stays_decided():
+    noise = random.Random(3)
+    before, *again = (drawn(noise, sway=0.002) for _ in range(4))
+    report = compare(before, evidence(run(9, {"optimizer": 30})), again)
+    assert report.verdict == "fail"
+    wall = report.figures["compare.step.wall"]
+    assert "3 repeats" in wall.method
+    assert [row[0] for row in table(report, "repeats").rows] == ["before", "repeat 1", "repeat 2", "repeat 3"]
+    assert not any("each side is one run" in note for note in report.notes)
+
+
+def test_without_repeats_it_is_said_what_the_interval_does_not_hold():
+    report = compare(evidence(run(1)), evidence(run(2)))
+    assert any("not from run to run" in note and "--repeat" in note for note in report.notes)
+    assert table(report, "repeats") is None
+
+
+def test_repeats_give_an_interval_where_a_run_is_too_short_for_one():
+    short = [evidence(run(seed, n=5)) for seed in range(5)]
+    assert compare(short[0], short[1], short[2:]).figures["compare.step.wall"].low is not None
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (run(3, parameters=77), "the model is another one"),
+        (run(3, loader_workers=4), "loader_workers"),
+    ],
+)
+def test_a_repeat_of_another_training_is_refused(other, why):
+    before = evidence(run(1, parameters=50))
+    with pytest.raises(UsageError, match=f"no repeat of the run before.*{why}"):
+        compare(before, evidence(run(2, parameters=50)), [evidence(other)])
+
+
 def test_few_steps_decide_nothing():
     report = compare(evidence(run(1, {"data.fetch": 40}, n=5)), evidence(run(2, n=5)))
     assert report.verdict == "undecided"

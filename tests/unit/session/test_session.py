@@ -244,6 +244,14 @@ def test_two_runs_are_handed_over_in_their_order(tmp_path):
     assert session.compare(before.folder, after.folder).headline == "finished exit 3"
 
 
+def test_a_repeat_is_another_folder_than_the_two(tmp_path):
+    before, after, again = (run(tmp_path, STEPS) for _ in range(3))
+    session.compare(before.folder, after.folder, [again.folder])
+    for twice in ([after.folder], [again.folder, again.folder]):
+        with pytest.raises(UsageError, match="is named twice.*other runs as repeats"):
+            session.compare(before.folder, after.folder, twice)
+
+
 def test_the_folder_of_this_interpreter_is_not_running(tmp_path):
     assert not script.living(tmp_path)
 

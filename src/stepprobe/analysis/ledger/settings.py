@@ -5,6 +5,8 @@ from stepprobe.model.evidence import Evidence
 
 NO_BATCH_SIZE = ("loader_batch_size", 0)
 """What a loader says whose batches are made by a sampler: nothing about their size."""
+BATCH = "job batch, most often"
+"""What was seen of the batches, beside what was set."""
 
 
 def settings(evidence: Evidence, process: Process) -> dict[str, str]:
@@ -27,4 +29,4 @@ def _is_setting(name: str, value: object) -> bool:
 
 def _batch(process: Process) -> dict[str, str]:
     shapes = process.records.sites.shapes if process.records.sites else []
-    return {"job batch, most often": max(shapes, key=lambda one: one[1])[0]} if shapes else {}
+    return {BATCH: max(shapes, key=lambda one: one[1])[0]} if shapes else {}

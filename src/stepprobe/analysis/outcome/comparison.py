@@ -1,6 +1,6 @@
 """Two runs side by side: which account changed, by how much, and whether that is more than chance."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from stepprobe.analysis.ledger.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.ledger.job import Job, read_job
@@ -8,6 +8,7 @@ from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.ledger.reservations import run_notes
 from stepprobe.analysis.ledger.settings import settings
 from stepprobe.analysis.ledger.tokens import TokenRate, token_rates
+from stepprobe.analysis.outcome import repeats
 from stepprobe.analysis.outcome.outcome import Outcome, outcome
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.analysis.wording import ends, signed
@@ -32,36 +33,38 @@ SMALL_SHARE = 0.0005
 """Accounts that are below this part of the step in both runs are left out of the table."""
 
 
-def compare(before: Evidence, after: Evidence) -> Report:
+def compare(before: Evidence, after: Evidence, again: Sequence[Evidence] = ()) -> Report:
     """Compare two runs by account.
+
+    Args:
+        before: The run before a change.
+        after: The run after it.
+        again: Further runs of the training before: no interval is narrower than what these and the first lie apart by.
 
     The verdict is ``ok`` when the second run is decidedly faster, ``fail`` when it is decidedly slower, and
     ``undecided`` when the interval of the difference spans zero or cannot be given, or when the machine was busy and
     the CPU time does not show the difference that the wall time shows.
 
     Raises:
-        UsageError: The two were observed by different probes, or by one whose evidence cannot be compared.
+        UsageError: A run was observed by a probe whose evidence cannot be compared, or a repeat is none.
         NotObserved: One of them holds no finished step.
         EvidenceError: One of them is damaged.
     """
-    return examine(before, after)[0]
+    return examine(before, after, again)[0]
 
 
-def examine(before: Evidence, after: Evidence) -> tuple[Report, Outcome]:
+def examine(before: Evidence, after: Evidence, again: Sequence[Evidence] = ()) -> tuple[Report, Outcome]:
     """Compare two runs as ``compare`` does, and return the outcome of what the first one promised beside the report."""
     jobs = [_read(before, "first"), _read(after, "second")]
+    repeated = [_read(run, "repeated") for run in again]
     first, second = jobs[0].main, jobs[1].main
-    wall = _difference(first.wall, second.wall, "ms")
-    cpu = _difference(first.cpu, second.cpu, "ms")
-    figures = {"compare.step.wall": wall, "compare.step.cpu": cpu} | {
-        f"compare.ledger.{account}": _difference(first.account(account), second.account(account), "ms")
-        for account in ACCOUNTS
-    }
-    rates = list(zip(token_rates(first, jobs[0].ranks), token_rates(second, jobs[1].ranks), strict=True))
-    figures |= dict(_rate_figures(rates))
+    for run, job in zip(again, repeated, strict=True):
+        repeats.refuse_others(before, first, run, job.main)
+    figures, rates = _figures(jobs, repeated)
+    wall, cpu = figures["compare.step.wall"], figures["compare.step.cpu"]
     busy = _busy(first, second)
     verdict = _verdict(wall, cpu, busy)
-    came = outcome((before, after), jobs, busy=bool(busy))
+    came = outcome((before, after), jobs, busy=bool(busy), repeats=[job.main for job in repeated])
     report = Report(
         command="compare",
         verdict=verdict,
@@ -74,9 +77,10 @@ def examine(before: Evidence, after: Evidence) -> tuple[Report, Outcome]:
             *came.tables,
             _accounts(first, second, figures),
             *_rates(rates, figures),
+            *repeats.table([jobs[0], *repeated]),
             *_environment(before, after, first, second),
         ),
-        notes=(*came.notes, *_notes(jobs, (before, after))),
+        notes=(*came.notes, *_notes(jobs, (before, after)), *_between_runs(repeated)),
         environment=settings(after, second),
     )
     return report, came
@@ -93,9 +97,31 @@ def _read(evidence: Evidence, which: str) -> Job:
     return job
 
 
-def _difference(before: Mean, after: Mean, unit: Unit) -> Estimate:
-    value, low, high = difference(before, after)
-    return Estimate(value=value, unit=unit, low=low, high=high, n=before.n + after.n, method=WELCH)
+def _figures(
+    jobs: Sequence[Job], repeated: Sequence[Job]
+) -> tuple[dict[str, Estimate], list[tuple[TokenRate, TokenRate]]]:
+    """Return all differences by name, and the token rates of both runs."""
+    first, second, *others = (job.main for job in (*jobs, *repeated))
+    figures = {
+        "compare.step.wall": _difference(first.wall, second.wall, "ms", [one.wall for one in others]),
+        "compare.step.cpu": _difference(first.cpu, second.cpu, "ms", [one.cpu for one in others]),
+    }
+    for name in ACCOUNTS:
+        again = [one.account(name) for one in others]
+        figures[f"compare.ledger.{name}"] = _difference(first.account(name), second.account(name), "ms", again)
+    rates = list(zip(*(token_rates(job.main, job.ranks) for job in (*jobs, *repeated)), strict=True))
+    for before, after, *same in rates:
+        if before.per_second and after.per_second:
+            figures[f"compare.tokens.{before.kind}_per_second"] = _difference(
+                before.per_second, after.per_second, "tokens/s", [one.per_second for one in same if one.per_second]
+            )
+    return figures, [(before, after) for before, after, *_ in rates]
+
+
+def _difference(before: Mean, after: Mean, unit: Unit, again: Sequence[Mean]) -> Estimate:
+    value, low, high = difference(before, after, (before, *again))
+    n = before.n + after.n
+    return Estimate(value=value, unit=unit, low=low, high=high, n=n, method=WELCH + repeats.how(again))
 
 
 def decided(change: Estimate) -> bool:
@@ -178,15 +204,6 @@ def _change_table(name: str, title: str, caption: str, rows: list[Row]) -> Table
     return Table(name=name, title=title, columns=columns, rows=tuple(rows), caption=caption)
 
 
-def _rate_figures(rates: list[tuple[TokenRate, TokenRate]]) -> Iterator[tuple[str, Estimate]]:
-    for before, after in rates:
-        if before.per_second and after.per_second:
-            yield (
-                f"compare.tokens.{before.kind}_per_second",
-                _difference(before.per_second, after.per_second, "tokens/s"),
-            )
-
-
 def _rates(rates: list[tuple[TokenRate, TokenRate]], figures: Mapping[str, Estimate]) -> Iterator[Table]:
     rows = [
         _row(
@@ -223,3 +240,11 @@ def _notes(jobs: list[Job], runs: tuple[Evidence, Evidence]) -> Iterator[str]:
     for which, own, other in (("before", notes[0], notes[1]), ("after", notes[1], notes[0])):
         yield from (f"{which}: {note}" for note in dict.fromkeys(own) if note not in other)
     yield "the two runs did not alternate, so a machine that grew warmer or busier between them counts as a difference"
+
+
+def _between_runs(repeated: Sequence[Job]) -> Iterator[str]:
+    if not repeated:
+        yield (
+            "each side is one run: the intervals hold what varies within a run, not from run to run; to know that, "
+            f"{repeats.ADVICE}"
+        )

@@ -7,6 +7,7 @@ import msgspec
 from stepprobe.analysis.ledger.attribution import Entry
 from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.ledger.tokens import observed
+from stepprobe.analysis.outcome.repeats import how
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.model.estimate import Estimate
 
@@ -24,6 +25,7 @@ class Gains:
         second: The run after, likewise.
         calm: Whether that time was left out.
         ranks: One process per rank of either, the two among them.
+        repeats: Further runs of the training before, likewise.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class Gains:
         *,
         calm: bool,
         ranks: tuple[Sequence[Process], Sequence[Process]] = ((), ()),
+        repeats: Sequence[Process] = (),
     ) -> None:
         self.first, self.second, self.calm, self.ranks = first, second, calm, ranks
+        self._before = (first, *repeats)
         self.counted = next(
             (kind for kind in ("real", "slots") if observed(first, kind) and observed(second, kind)), ""
         )
@@ -52,7 +56,7 @@ class Gains:
             said = (
                 f"time per {kind[:-1]} before − after, times the {self.tokens[0]:,.1f} {kind} of a step before (Welch)"
             )
-        return said + self.left_out
+        return said + how(self._before[1:]) + self.left_out
 
     @property
     def left_out(self) -> str:
@@ -62,7 +66,7 @@ class Gains:
     def saved(self, *accounts: str) -> Estimate:
         """Return ms per step that were saved, in some accounts or, where none is named, in the whole step."""
         before, after = self._time(self.first, accounts), self._time(self.second, accounts)
-        value, low, high = difference(after, before)
+        value, low, high = difference(after, before, [self._time(one, accounts) for one in self._before])
         if accounts and not after.value and low is None:
             low, high = before.low, before.high  # nothing is left, and nothing has no spread
         scale = 1.0 if self.same_work else self.tokens[0]
@@ -94,7 +98,8 @@ class Gains:
         and what comes with the tokens less in a step that holds fewer, without any change.
         """
         saved = self.saved(*accounts)
-        value, _, high = difference(self.first.account(*accounts), self.second.account(*accounts))
+        alike = [one.account(*accounts) for one in self._before]
+        value, _, high = difference(self.first.account(*accounts), self.second.account(*accounts), alike)
         before = self.before(*accounts)
         whole = not self.second.account(*accounts).value or (high is not None and high < 0 and -value >= least * before)
         return saved.low is not None and saved.low > 0 and saved.value >= least * before and whole

@@ -9,6 +9,7 @@ import msgspec
 from stepprobe.analysis.findings.view import as_ms
 from stepprobe.analysis.ledger.contention import undisturbed
 from stepprobe.analysis.ledger.job import Job
+from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.outcome.changes import (
     by_time_alone,
     proposed_twice,
@@ -79,7 +80,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return {name: estimate for name, estimate in found.items() if estimate is not None}
 
 
-def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool) -> Outcome:
+def outcome(
+    runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool, repeats: Sequence[Process] = ()
+) -> Outcome:
     """Judge what the first run promised.
 
     Args:
@@ -87,12 +90,13 @@ def outcome(runs: tuple[Evidence, Evidence], jobs: Sequence[Job], *, busy: bool)
         jobs: What they read as.
         busy: Whether the time in which the threads were put aside while they computed is left out of both, of the
             promises and of what came.
+        repeats: Further runs of the training before.
     """
     if why := apart(runs, (jobs[0].main, jobs[1].main)):
         return Outcome(notes=(f"no outcome: {why}",))
-    first, second = (undisturbed(job.main) if busy else job.main for job in jobs)
+    first, second, *again = (undisturbed(one) if busy else one for one in (*(job.main for job in jobs), *repeats))
     findings = promised(runs[0], jobs[0], busy=busy)
-    gains = Gains(first, second, calm=busy, ranks=(jobs[0].ranks, jobs[1].ranks))
+    gains = Gains(first, second, calm=busy, ranks=(jobs[0].ranks, jobs[1].ranks), repeats=again)
     if not findings:
         return Outcome(notes=("no outcome: the run before promised nothing (it has no finding)",), saved=gains.saved())
     promises = _told_apart(list(_promises(findings, gains)))
