@@ -13,6 +13,7 @@ from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.patches import booked, same, swallowed
+from stepprobe.instruments.attach.pieces import Pieces
 from stepprobe.instruments.attach.roots import RootFinder
 from stepprobe.instruments.attach.unit_costs import unit_costs_ns
 
@@ -28,7 +29,7 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     hooks.first_calls = first = FirstCalls(observer, batches, torch)
     observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
     observer.on.begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
-    RootFinder(observer, hooks, torch).watch()
+    RootFinder(observer, hooks, Pieces(observer, hooks, batches, torch), torch).watch()
     if observer.take_over is not None:
         observer.take_over.torch_imported(torch)
     _optimizers(observer, torch)

@@ -89,9 +89,7 @@ class Batches:
             self._observer.note(f"a batch was not counted: {type(error).__name__}")
 
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        ids = kwargs.get("input_ids")
-        if ids is None:
-            ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
+        ids = self.ids(args, kwargs)
         if ids is None:
             self._facts["counts.slots"] = "not observed: the model got no integer tensor"
             return
@@ -105,6 +103,13 @@ class Batches:
         shape = "×".join(map(str, ids.shape)) + ("" if mask is None else " masked")
         if self._observer.sites.shape(shape):
             self._observer.count("new_shapes")
+
+    def ids(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the ids among the arguments of a call, or None."""
+        ids = kwargs.get("input_ids")
+        if ids is None:
+            ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
+        return ids
 
     def loss(self, target: Any, ignored: int) -> None:
         """A cross-entropy was called: over how many rows of the output layer, and by how many calls.

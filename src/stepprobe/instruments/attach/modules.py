@@ -44,48 +44,64 @@ class ModuleHooks:
         self._unseen = torch._C.DisableTorchFunction
         self._roots: dict[int, weakref.ref[Any]] = {}
         self._depths: list[int] = []
-        self._parts: list[tuple[weakref.ref[Any], str]] = []
+        self._parts: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._handles: list[Any] = []
         self._enter = {part: self._entering(_BACKWARD[part]) for part in FORWARD_PARTS}
         self._leave: dict[tuple[int, int], Callable[..., None]] = {}
         self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
+        self.trained = False
+        """Whether a root was ever called with gradients."""
         self.first_calls: FirstCalls | None = None
         """Keeps what masks depend on; None where nobody asks."""
         observer.on.detail.append(self._set_detail)
 
     # -- the root -----------------------------------------------------------------------------------------------
 
-    def adopt(self, root: Any) -> None:
-        """Hook the root for good, and remember which of its parts to hook on steps in detail."""
+    def adopt(self, root: Any, *, name: str = "", counts: bool = True) -> None:
+        """Hook a root for good, and remember which of its parts to hook on steps in detail.
+
+        Args:
+            root: The module that a step calls.
+            name: Its name where it is only one of several that a step calls; it may be a part itself then.
+            counts: Whether a call of it is a forward, and its arguments are the batch.
+        """
         if (known := self._roots.get(id(root))) is not None and known() is root:
             return  # another optimizer, or the next one, has parameters of the same root
         self._roots[id(root)] = weakref.ref(root)
+
         # functions, not methods: a copy of a hook must not be a copy of all that is behind it
-        root.register_forward_pre_hook(lambda *call: self.root_begins(*call), prepend=True, with_kwargs=True)
+        def begins(*call: Any) -> None:
+            self.root_begins(*call, counts=counts)
+
+        root.register_forward_pre_hook(begins, prepend=True, with_kwargs=True)
         root.register_forward_hook(lambda *call: self._root_ended(*call), always_call=True)
         compiled: list[str] = []
-        for name, module in root.named_modules():
+        for below, module in root.named_modules():
             if is_compiled(module):
-                compiled.append(name)  # hooks inside would make guards fail and everything compile again
-            elif module is not root and not any(name == top or name.startswith(f"{top}.") for top in compiled if top):
-                part = None if "" in compiled else kind_of(name, module)
+                compiled.append(below)  # hooks inside would make guards fail and everything compile again
+            elif module is not root and not any(below == top or below.startswith(f"{top}.") for top in compiled if top):
+                part = None if "" in compiled else kind_of(below, module)
                 if part is not None:
-                    self._parts.append((weakref.ref(module), part))
+                    self._parts[id(module)] = weakref.ref(module), part
+        if name and not compiled and (part := kind_of(name, root)) is not None:
+            self._parts[id(root)] = weakref.ref(root), part
         if self._observer.detail:
             self._set_detail(True)
 
-    def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Pre-hook of the root."""
+    def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counts: bool = True) -> None:
+        """Pre-hook of a root."""
         observer, clock = self._observer, self._clock
         if self._compiling():
             return
-        training = module.training and self._grad_enabled()
-        if training and not observer.backward_depth and not observer.forward_depth:
+        gradients = self._grad_enabled()
+        self.trained = self.trained or gradients
+        training = gradients and module.training
+        if training and counts and not observer.backward_depth and not observer.forward_depth:
             observer.root_called()
         if not self._gate.open or get_ident() != clock.owner:
             return
         observer.forward_depth += 1
-        if observer.forward_depth == 1 and not observer.backward_depth:
+        if counts and observer.forward_depth == 1 and not observer.backward_depth:
             self._count_forward(module, training, args, kwargs)
         self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
 
@@ -125,12 +141,14 @@ class ModuleHooks:
         self._depths.clear()
         if not detail:
             return
-        for reference, part in self._parts:
+        for key, (reference, part) in self._parts.items():
             module = reference()
             if module is not None:
                 begins, ended = self._pairs[part]
-                self._handles.append(module.register_forward_pre_hook(begins, prepend=True))
-                self._handles.append(module.register_forward_hook(ended, always_call=True, with_kwargs=True))
+                inside = key in self._roots  # what is a root and a part is booked as the part
+                self._handles.append(module.register_forward_pre_hook(begins, prepend=not inside))
+                behind = {"always_call": True, "with_kwargs": True, "prepend": inside}
+                self._handles.append(module.register_forward_hook(ended, **behind))
 
     def hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return the hooks that go before and behind the forward of a part."""
