@@ -49,6 +49,7 @@ def train(observer):
             observer.optimizer_begins()
             observer.optimizer_ended()
 
+    training.finder = finder
     return training
 
 
@@ -164,9 +165,13 @@ def test_hooks_that_only_listen_are_taken_away(observer, train):
     assert set(hooks_of(model)) == {"", "positions", "encoder", "head"}  # "": waits for its first call
 
 
-def test_nothing_listens_where_a_part_may_be_compiled_with_the_rest(observer, train):
+@pytest.mark.parametrize("how", ["in place", "wrapped"])
+def test_nothing_listens_where_a_part_may_be_compiled_with_the_rest(observer, train, how):
     model = make()
-    model._compiled_call_impl = lambda *_: None
+    if how == "in place":
+        model._compiled_call_impl = lambda *_: None
+    else:
+        train.finder._noticing(lambda model: model)(model)
     train(model, lambda model: model.loss(), 3)
     assert not hooks_of(model.encoder)
     assert [step.aside for step in steps_of(observer).steps] == [""] * 3

@@ -7,7 +7,7 @@ a part returned: when autograd reaches it, the backward of that part begins.
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
@@ -71,28 +71,23 @@ class ModuleHooks:
 
         # functions, not methods: a copy of a hook must not be a copy of all that is behind it
         def begins(*call: Any) -> None:
-            self.root_begins(*call, counts=counts)
+            if not self._compiling():
+                self.root_begins(*call, counts=counts)
+
+        def ended(*call: Any) -> None:
+            if not self._compiling():
+                self._root_ended(*call)
 
         root.register_forward_pre_hook(begins, prepend=True, with_kwargs=True)
-        root.register_forward_hook(lambda *call: self._root_ended(*call), always_call=True)
-        compiled: list[str] = []
-        for below, module in root.named_modules():
-            if is_compiled(module):
-                compiled.append(below)  # hooks inside would make guards fail and everything compile again
-            elif module is not root and not any(below == top or below.startswith(f"{top}.") for top in compiled if top):
-                part = None if "" in compiled else kind_of(below, module)
-                if part is not None:
-                    self._parts[id(module)] = weakref.ref(module), part
-        if name and not compiled and (part := kind_of(name, root)) is not None:
-            self._parts[id(root)] = weakref.ref(root), part
+        root.register_forward_hook(ended, always_call=True)
+        for module, part in _parts_of(root, name):
+            self._parts[id(module)] = weakref.ref(module), part
         if self._observer.detail:
             self._set_detail(True)
 
     def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counts: bool = True) -> None:
         """Pre-hook of a root."""
         observer, clock = self._observer, self._clock
-        if self._compiling():
-            return
         gradients = self._grad_enabled()
         self.trained = self.trained or gradients
         training = gradients and module.training
@@ -105,6 +100,11 @@ class ModuleHooks:
             self._count_forward(module, training, args, kwargs)
         self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
 
+    def keep_apart(self) -> None:
+        """Let ``torch.compile``, which the script uses, compile nothing of what the hooks of a root call."""
+        self.root_begins = self._torch.compiler.disable(self.root_begins)  # type: ignore[method-assign]
+        self._root_ended = self._torch.compiler.disable(self._root_ended)  # type: ignore[method-assign]
+
     def _count_forward(self, module: Any, training: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         begin = time.perf_counter_ns()
         self._observer.count("forwards")
@@ -116,7 +116,7 @@ class ModuleHooks:
         self._observer.add_cost(time.perf_counter_ns() - begin)
 
     def _root_ended(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        if self._compiling() or not self._depths or not self._gate.open or get_ident() != self._clock.owner:
+        if not self._depths or not self._gate.open or get_ident() != self._clock.owner:
             return
         self._observer.forward_depth -= 1
         self._clock.pop_to(self._depths.pop())
@@ -298,6 +298,18 @@ class ModuleHooks:
         elif not isinstance(value, (tuple, list)):
             return None
         return next((item for item in value if isinstance(item, self._tensor) and item.requires_grad), None)
+
+
+def _parts_of(root: Any, name: str) -> Iterator[tuple[Any, str]]:
+    """Yield the modules that are parts: those below a root, and the root itself where it has a name."""
+    compiled: list[str] = []
+    for below, module in root.named_modules():
+        if is_compiled(module):
+            compiled.append(below)  # hooks inside would make guards fail and everything compile again
+        elif not any(not top or below == top or below.startswith(f"{top}.") for top in compiled):
+            part = kind_of(below or name, module) if below or name else None
+            if part is not None:
+                yield module, part
 
 
 def is_compiled(module: Any) -> bool:

@@ -31,6 +31,7 @@ class RootFinder:
         self._outermost: list[weakref.ref[Any]] = []
         self._classes: set[type] = set()
         self._compiled_functions = False
+        self._compiled: set[int] = set()
 
     def watch(self) -> None:
         """Put the two places in place."""
@@ -63,9 +64,14 @@ class RootFinder:
     def _noticing(self, compile_: Any) -> Any:
         @unseen(compile_)
         def noticing(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if model is not None and not isinstance(model, self._torch.nn.Module):
+            if isinstance(model, self._torch.nn.Module):
+                self._compiled.add(id(model))
+            elif model is not None:
                 self._compiled_functions = True
-            self._observer.facts["compiled"] = True
+            if "compiled" not in self._observer.facts:
+                self._observer.facts["compiled"] = True
+                self._hooks.keep_apart()
+                self._meet = self._torch.compiler.disable(self._meet)  # type: ignore[method-assign]
             return compile_(model, *args, **kwargs)
 
         return noticing
@@ -108,13 +114,16 @@ class RootFinder:
         def first(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._torch.compiler.is_compiling() or self._observer.forward_depth:
                 return
-            for handle in handles:
-                handle.remove()
-            self._adopt(module)
-            self._hooks.root_begins(module, args, kwargs)  # this call is already under way
+            self._meet(handles, module, args, kwargs)
 
         for module in modules:
             handles.append(module.register_forward_pre_hook(first, prepend=True, with_kwargs=True))
+
+    def _meet(self, handles: list[Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for handle in handles:
+            handle.remove()
+        self._adopt(module)
+        self._hooks.root_begins(module, args, kwargs)  # this call is already under way
 
     def _look_below(self) -> None:
         """An optimizer step has ended: where no root was called up to now, find what is called in its place."""
@@ -133,7 +142,7 @@ class RootFinder:
         pieces = self._pieces
         if not pieces.listens:
             candidates = [module for reference in self._candidates if (module := reference()) is not None]
-            if self._compiled_functions or any(map(is_compiled, candidates)):
+            if self._compiled_functions or any(is_compiled(one) or id(one) in self._compiled for one in candidates):
                 return True  # called in a compiled region, in which a new hook would make guards fail
             inner = {id(below) for module in candidates for below in module.modules() if below is not module}
             self._outermost = [weakref.ref(module) for module in candidates if id(module) not in inner]
