@@ -70,11 +70,18 @@ class RootFinder:
                 self._compiled_functions = True
             if "compiled" not in self._observer.facts:
                 self._observer.facts["compiled"] = True
-                self._hooks.keep_apart()
-                self._meet = self._torch.compiler.disable(self._meet)  # type: ignore[method-assign]
+                self._keep_apart()
             return compile_(model, *args, **kwargs)
 
         return noticing
+
+    def _keep_apart(self) -> None:
+        """Let nothing be compiled of what our hooks call."""
+        try:
+            self._hooks.keep_apart()
+            self._meet = self._torch.compiler.disable(self._meet)  # type: ignore[method-assign]
+        except Exception as error:  # no compiler can be had here; what that means for the script, PyTorch tells
+            self._observer.note(f"the hooks of the root may be compiled: {type(error).__name__}")
 
     def _arm(self, optimizer: Any) -> None:
         observer = self._observer
