@@ -13,6 +13,7 @@ from stepprobe.instruments.attach.first_calls import FirstCalls
 from stepprobe.instruments.attach.modules import ModuleHooks
 from stepprobe.instruments.attach.observer import Observer
 from stepprobe.instruments.attach.patches import booked, same, swallowed
+from stepprobe.instruments.attach.pieces import Pieces
 from stepprobe.instruments.attach.roots import RootFinder
 from stepprobe.instruments.attach.unit_costs import unit_costs_ns
 
@@ -28,7 +29,7 @@ def attach(observer: Observer, torch: ModuleType) -> None:
     hooks.first_calls = first = FirstCalls(observer, batches, torch)
     observer.part, observer.unwind, observer.batch_loaded = hooks.part, hooks.unwind, batches.loaded
     observer.on.begin.append(lambda: observer.budget.unit_cost_ns.update(unit_costs_ns(torch)))
-    RootFinder(observer, hooks, torch).watch()
+    RootFinder(observer, hooks, Pieces(observer, hooks, batches, torch), torch).watch()
     if observer.take_over is not None:
         observer.take_over.torch_imported(torch)
     _optimizers(observer, torch)
@@ -41,15 +42,18 @@ def _optimizers(observer: Observer, torch: ModuleType) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     clock, gate, patches = observer.clock, observer.gate, observer.patches
+    compiling = torch.compiler.is_compiling
     register_optimizer_step_pre_hook(_outside_graphs(torch, observer.optimizer_begins, _scripts_own(observer)))
     register_optimizer_step_post_hook(_outside_graphs(torch, observer.optimizer_ended))
     for owner in (torch.optim.Optimizer, torch.nn.Module):
-        patches.replace(owner, "zero_grad", booked(clock, gate, INDEX["zero_grad"]))
+        patches.replace(owner, "zero_grad", booked(clock, gate, INDEX["zero_grad"], compiling))
     for scheduler in _subclasses(torch.optim.lr_scheduler.LRScheduler):
-        patches.replace(scheduler, "step", booked(clock, gate, INDEX["scheduler"]))
+        patches.replace(scheduler, "step", booked(clock, gate, INDEX["scheduler"], compiling))
     clipping = torch.nn.utils.clip_grad
     for name in CLIPPING:
-        if patches.replace(clipping, name, booked(clock, gate, INDEX["clip"])) and hasattr(torch.nn.utils, name):
+        if patches.replace(clipping, name, booked(clock, gate, INDEX["clip"], compiling)) and hasattr(
+            torch.nn.utils, name
+        ):
             patches.replace(torch.nn.utils, name, same(getattr(clipping, name)))
     patches.replace(torch.amp.GradScaler, "step", lambda step: _scaled(observer, step))
 

@@ -115,8 +115,7 @@ class Script:
                 witness.end()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, caller_mask)
-        files = {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl")) if path.is_file()}
-        return msgspec.structs.replace(self.planned, files=files, status=status)
+        return msgspec.structs.replace(self.planned, files=written(self.folder), status=status)
 
     def _start(self, program: str, mask: Iterable[int]) -> int:
         try:
@@ -189,6 +188,11 @@ def _status(code: int) -> str:
     if code < 0:
         return f"signal {-code}"
     return f"exit {code}" if code else "finished"
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """Return what the processes of a run have written up to now, by file name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.jsonl")) if path.is_file()}
 
 
 def living(folder: Path, *, patience_s: float = 0) -> list[int]:

@@ -1,5 +1,7 @@
 """How far the attachment got in a command that was seen to take no step, and what to do about it."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from stepprobe.model.evidence import Evidence
@@ -33,15 +35,33 @@ _UNFINISHED = (
     "Let it take at least two optimizer steps"
 )
 
+_OBSERVED = (
+    "the command has ended, but its Python goes on in the background, where it is observed. When it has ended, "
+    "stepprobe report shows its steps"
+)
+_FORKED = (
+    "the command has ended and left processes in the background that were forked (a daemon is), and a forked process "
+    "is not observed. Run the training in the foreground"
+)
+
 
 class _Event(msgspec.Struct):
     pid: int
     event: str
 
 
-def explain(evidence: Evidence) -> str:
-    """Return one sentence that says which stage was not reached, and the next step."""
-    reached = {event.event for event in _events(evidence.files.get(EVENTS, b""))}
+def explain(evidence: Evidence, living: Collection[int] = ()) -> str:
+    """Return one sentence that says which stage was not reached, and the next step.
+
+    Args:
+        evidence: Of a run without a step.
+        living: Processes of the command that go on in the background.
+    """
+    events = _events(evidence.files.get(EVENTS, b""))
+    if living:
+        own = {event.pid for event in events if event.event == "python"}
+        return f"no training step was observed yet: {_OBSERVED if own.intersection(living) else _FORKED}."
+    reached = {event.event for event in events}
     missing = next((stage for stage in _MISSING if stage not in reached), None)
     told = _MISSING[missing] if missing else _UNFINISHED
     ended = "" if evidence.status == "finished" else f" ({_ending(evidence.status)})"

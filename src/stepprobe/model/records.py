@@ -66,7 +66,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_field="typ
     end: Literal["boundary", "train_end", "exit"] = "boundary"
     """What ended it: the next step's beginning, the framework's end of training, or the end of the script (then the
     step's end is the last event seen in it)."""
-    aside: Literal["", "profiler", "experiments"] = ""
+    aside: Literal["", "profiler", "experiments", "parts"] = ""
     """Why this step is like no other of the run and stays out of every mean; empty for an ordinary one."""
 
 

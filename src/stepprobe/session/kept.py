@@ -1,6 +1,7 @@
 """What becomes of evidence, whichever way it came: sealed, derived, and written as a report."""
 
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,13 +23,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """How the subject ended, as in ``Evidence.status``."""
     problems: tuple[str, ...] = ()
     """What could not be kept or drawn, each with the next step."""
+    living: tuple[int, ...] = ()
+    """Processes of the subject that went on when it had ended."""
 
 
-def seal(folder: Path, status: str, *, patience_s: float = 0) -> list[str]:
+def seal(folder: Path, status: str) -> list[str]:
     """Seal a run unless it still goes on; return why that could not be done."""
     if store.read_manifest(folder).state == "sealed":
         return []
-    if living := script.living(folder, patience_s=patience_s):
+    if living := script.living(folder):
         return [f"process {living[0]} of this run still lives; when it has ended: stepprobe report {as_path(folder)}"]
     from stepprobe.instruments.trace import window
 
@@ -46,18 +49,24 @@ def seal(folder: Path, status: str, *, patience_s: float = 0) -> list[str]:
     return problems
 
 
-def derive(evidence: Evidence, folder: Path) -> Report:
-    """Derive the report, and say how far the script came when it shows no step."""
+def derive(evidence: Evidence, folder: Path, *, living: Sequence[int] = ()) -> Report:
+    """Derive the report, and say how far the script came when it shows no step.
+
+    Args:
+        evidence: What was observed.
+        folder: Where it is kept.
+        living: Processes of the script that go on.
+    """
     try:
         derived = probes.load(evidence.probe).derive(evidence)
     except NotObserved:
-        return not_measured(evidence, folder, stages.explain(evidence))
+        return not_measured(evidence, folder, stages.explain(evidence, living))
     if (
         (evidence.command == "run" or (evidence.command == "profile" and not _has_any(evidence, derived)))
         and derived.verdict == "not measured"
         and all(control.ok for control in derived.controls)
     ):
-        derived = msgspec.structs.replace(derived, headline=stages.explain(evidence))
+        derived = msgspec.structs.replace(derived, headline=stages.explain(evidence, living))
     return msgspec.structs.replace(derived, run=as_path(folder))
 
 

@@ -83,18 +83,20 @@ def _observe(argv: Sequence[str], planned: Evidence, out: Path, *, foretells: bo
         return Result(report=not_measured(evidence, folder, gone), folder=folder, status=evidence.status, problems=())
     without = "run --no-masks" if planned.command == "run" else ""
     masks.foretell(folder, asked=foretells and evidence.status == "finished", without=without)
+    if living := tuple(script.living(folder, patience_s=_PATIENCE_S)):
+        evidence = msgspec.structs.replace(evidence, files=script.written(folder))
     try:
-        problems = seal(folder, evidence.status, patience_s=_PATIENCE_S)
+        problems = seal(folder, evidence.status)
         if store.read_manifest(folder).state == "sealed":
             evidence = store.load(folder)
     except EvidenceError as error:  # the script has touched the run folder
         problems = [str(error)]
     try:
-        derived = derive(evidence, folder)
+        derived = derive(evidence, folder, living=living)
     except Exception as error:  # the script has run: its evidence and its exit code still count
         derived = not_measured(evidence, folder, tell(error))
     problems += write(folder, derived)
-    return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems))
+    return Result(report=derived, folder=folder, status=evidence.status, problems=tuple(problems), living=living)
 
 
 def ask(subject: Subject, probe: str, *, out: Path, name: str, argv: Sequence[str]) -> Result:

@@ -85,3 +85,21 @@ def test_a_closure_is_the_scripts_own_code(observer):
     assert booked == [UNATTRIBUTED, UNATTRIBUTED]
     assert (observer.clock.stack[-1], observer.reads, observer.counters) == (OPTIMIZER, 0, {"syncs": 2})
     assert _scripts_own(observer)((optimizer, None), {}) is None
+
+
+def test_measuring_is_heard_by_no_hook_of_the_script_s():
+    """Hooks on all modules, and on all tensors that are saved for the backward."""
+    heard = []
+    on_modules = torch.nn.modules.module
+    handles = [
+        on_modules.register_module_forward_pre_hook(lambda *_: heard.append("before")),
+        on_modules.register_module_full_backward_hook(lambda *_: heard.append("behind")),
+    ]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: heard.append("saved") or tensor, lambda one: one):
+            units = unit_costs_ns(torch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert heard == []
+    assert units["part"] > 0

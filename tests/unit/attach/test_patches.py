@@ -109,3 +109,8 @@ def test_swallowed_takes_what_is_inside(clock, gate, time):
     swallowed(clock, gate, EVAL)(lambda: (time.spend(5), inner()))()
     books = clock.cut()
     assert (books.wall[EVAL], books.wall[CLIP], gate.open) == (12, 0, True)
+
+
+def test_what_a_compiler_traces_is_not_booked(clock, gate, time):
+    booked(clock, gate, CLIP, lambda: True)(lambda: time.spend(30))()
+    assert clock.cut().wall[CLIP] == 0

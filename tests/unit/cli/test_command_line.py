@@ -1,6 +1,8 @@
 import io
 import json
+import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from stepprobe import cli
 from stepprobe.cli import _config
 from stepprobe.errors import UsageError
+from stepprobe.session import observing
 from tests.fakes import faked
 
 STEPS = ["sh", "-c", 'echo "12 13" >> $STEPPROBE_RUN/steps-rank0-pid1.jsonl']
@@ -191,6 +194,16 @@ def test_a_run_without_a_step_exits_3_whoever_asks(say):
     assert "no training step was observed" in err
     code, out, _ = say("report", "--json")
     assert (code, json.loads(out)["verdict"]) == (3, "not measured")
+
+
+def test_a_job_that_goes_on_in_the_background_ends_as_its_command_did(say, tmp_path, monkeypatch):
+    """What a daemon does: the command has ended well at once, and whether there are steps is not known yet."""
+    monkeypatch.setattr(observing, "_PATIENCE_S", 0)
+    code, _, err = say("run", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $! >pid")
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert code == 0
+    assert "no training step was observed yet" in err
+    assert "still lives" in err
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_script_runs(say, tmp_path):

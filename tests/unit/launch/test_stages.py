@@ -41,3 +41,10 @@ def test_a_cut_line_is_no_event():
 )
 def test_the_end_is_told(status, told):
     assert told in explain(evidence(status=status))
+
+
+@pytest.mark.parametrize(
+    ("living", "told"), [([1, 7], "where it is observed"), ([7], "a forked process is not observed")]
+)
+def test_what_goes_on_in_the_background_is_observed_where_it_has_a_python_of_its_own(living, told):
+    assert told in explain(evidence("python"), living)

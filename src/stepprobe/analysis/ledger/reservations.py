@@ -16,7 +16,11 @@ STARVED = 0.25
 """Part of the samples due below which the sampler was starved; it changes its interval, so the part is rough."""
 
 
-ASIDE = {"profiler": "under the profiler or right behind it", "experiments": "in an experiment"}
+ASIDE = {
+    "profiler": "under the profiler or right behind it",
+    "experiments": "in an experiment",
+    "parts": "before it was known which parts of the model are called in the place of the whole",
+}
 """Why steps are set aside, in words."""
 
 

@@ -46,6 +46,7 @@ class Batches:
         # the method as it was before anything was replaced: our own reading is nobody's synchronisation.
         # PyTorch counts, not NumPy: its code is in the caches already, NumPy's first call after a step takes 50 us
         self.item, self._list = torch._C.TensorBase.item, torch._C.TensorBase.tolist
+        self._nonzero: Callable[..., Any] = torch.count_nonzero  # one operation, where a sum is of two and converts
         self._loaded: deque[Loaded] = deque(maxlen=LOADED)
         self._labels_from_loss = False
         self._unseen = torch._C.DisableTorchFunction
@@ -89,9 +90,7 @@ class Batches:
             self._observer.note(f"a batch was not counted: {type(error).__name__}")
 
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        ids = kwargs.get("input_ids")
-        if ids is None:
-            ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
+        ids = self.ids(args, kwargs)
         if ids is None:
             self._facts["counts.slots"] = "not observed: the model got no integer tensor"
             return
@@ -106,6 +105,13 @@ class Batches:
         if self._observer.sites.shape(shape):
             self._observer.count("new_shapes")
 
+    def ids(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the ids among the arguments of a call, or None."""
+        ids = kwargs.get("input_ids")
+        if ids is None:
+            ids = next((value for value in (*args, *kwargs.values()) if self._is_ids(value)), None)
+        return ids
+
     def loss(self, target: Any, ignored: int) -> None:
         """A cross-entropy was called: over how many rows of the output layer, and by how many calls.
 
@@ -119,7 +125,7 @@ class Batches:
         self._observer.count("losses")
         self._observer.count("loss_rows", target.numel())
         if self._labels_from_loss and self._on_host(target):
-            self._observer.count("labelled", self.item((target != ignored).sum()))
+            self._observer.count("labelled", self.item(self._nonzero(target != ignored)))
             self._facts["counts.labelled"] = "targets of cross_entropy"
 
     def _loader_s(self, ids: Any) -> Loaded | None:
@@ -166,13 +172,13 @@ class Batches:
         if not self._on_host(mask) or mask.dim() != 2:
             return None
         # some number the examples of a packed row: 1 1 2 2 2 0
-        return [int(length) for length in self._list((mask != 0).sum(1))]
+        return [int(length) for length in self._list(self._nonzero(mask, 1))]
 
     def _labelled(self, labels: Any) -> int | None:
         if not self._on_host(labels) or labels.dim() < 2:
             return None
         # the first token of a row is nobody's target
-        return int(self.item((labels[..., 1:] != IGNORED).sum()))
+        return int(self.item(self._nonzero(labels[..., 1:] != IGNORED)))
 
     def _reference(self, value: Any) -> Callable[[], Any]:
         return weakref.ref(value) if isinstance(value, self._tensor) else _constant(None)

@@ -7,7 +7,7 @@ a part returned: when autograd reaches it, the backward of that part begins.
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
@@ -44,50 +44,66 @@ class ModuleHooks:
         self._unseen = torch._C.DisableTorchFunction
         self._roots: dict[int, weakref.ref[Any]] = {}
         self._depths: list[int] = []
-        self._parts: list[tuple[weakref.ref[Any], str]] = []
+        self._parts: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._handles: list[Any] = []
         self._enter = {part: self._entering(_BACKWARD[part]) for part in FORWARD_PARTS}
         self._leave: dict[tuple[int, int], Callable[..., None]] = {}
         self._pairs = {part: self.hooks_for(part) for part in FORWARD_PARTS}
+        self.trained = False
+        """Whether a root was ever called with gradients."""
         self.first_calls: FirstCalls | None = None
         """Keeps what masks depend on; None where nobody asks."""
         observer.on.detail.append(self._set_detail)
 
     # -- the root -----------------------------------------------------------------------------------------------
 
-    def adopt(self, root: Any) -> None:
-        """Hook the root for good, and remember which of its parts to hook on steps in detail."""
+    def adopt(self, root: Any, *, name: str = "", counts: bool = True) -> None:
+        """Hook a root for good, and remember which of its parts to hook on steps in detail.
+
+        Args:
+            root: The module that a step calls.
+            name: Its name where it is only one of several that a step calls; it may be a part itself then.
+            counts: Whether a call of it is a forward, and its arguments are the batch.
+        """
         if (known := self._roots.get(id(root))) is not None and known() is root:
             return  # another optimizer, or the next one, has parameters of the same root
         self._roots[id(root)] = weakref.ref(root)
+
         # functions, not methods: a copy of a hook must not be a copy of all that is behind it
-        root.register_forward_pre_hook(lambda *call: self.root_begins(*call), prepend=True, with_kwargs=True)
-        root.register_forward_hook(lambda *call: self._root_ended(*call), always_call=True)
-        compiled: list[str] = []
-        for name, module in root.named_modules():
-            if is_compiled(module):
-                compiled.append(name)  # hooks inside would make guards fail and everything compile again
-            elif module is not root and not any(name == top or name.startswith(f"{top}.") for top in compiled if top):
-                part = None if "" in compiled else kind_of(name, module)
-                if part is not None:
-                    self._parts.append((weakref.ref(module), part))
+        def begins(*call: Any) -> None:
+            if not self._compiling():
+                self.root_begins(*call, counts=counts)
+
+        def ended(*call: Any) -> None:
+            if not self._compiling():
+                self._root_ended(*call)
+
+        root.register_forward_pre_hook(begins, prepend=True, with_kwargs=True)
+        root.register_forward_hook(ended, always_call=True)
+        for module, part in _parts_of(root, name):
+            self._parts[id(module)] = weakref.ref(module), part
         if self._observer.detail:
             self._set_detail(True)
 
-    def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Pre-hook of the root."""
+    def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counts: bool = True) -> None:
+        """Pre-hook of a root."""
         observer, clock = self._observer, self._clock
-        if self._compiling():
-            return
-        training = module.training and self._grad_enabled()
-        if training and not observer.backward_depth and not observer.forward_depth:
+        gradients = self._grad_enabled()
+        self.trained = self.trained or gradients
+        training = gradients and module.training
+        if training and counts and not observer.backward_depth and not observer.forward_depth:
             observer.root_called()
         if not self._gate.open or get_ident() != clock.owner:
             return
         observer.forward_depth += 1
-        if observer.forward_depth == 1 and not observer.backward_depth:
+        if counts and observer.forward_depth == 1 and not observer.backward_depth:
             self._count_forward(module, training, args, kwargs)
         self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
+
+    def keep_apart(self) -> None:
+        """Let ``torch.compile``, which the script uses, compile nothing of what the hooks of a root call."""
+        self.root_begins = self._torch.compiler.disable(self.root_begins)  # type: ignore[method-assign]
+        self._root_ended = self._torch.compiler.disable(self._root_ended)  # type: ignore[method-assign]
 
     def _count_forward(self, module: Any, training: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         begin = time.perf_counter_ns()
@@ -100,7 +116,7 @@ class ModuleHooks:
         self._observer.add_cost(time.perf_counter_ns() - begin)
 
     def _root_ended(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        if self._compiling() or not self._depths or not self._gate.open or get_ident() != self._clock.owner:
+        if not self._depths or not self._gate.open or get_ident() != self._clock.owner:
             return
         self._observer.forward_depth -= 1
         self._clock.pop_to(self._depths.pop())
@@ -125,12 +141,14 @@ class ModuleHooks:
         self._depths.clear()
         if not detail:
             return
-        for reference, part in self._parts:
+        for key, (reference, part) in self._parts.items():
             module = reference()
             if module is not None:
                 begins, ended = self._pairs[part]
-                self._handles.append(module.register_forward_pre_hook(begins, prepend=True))
-                self._handles.append(module.register_forward_hook(ended, always_call=True, with_kwargs=True))
+                inside = key in self._roots  # what is a root and a part is booked as the part
+                self._handles.append(module.register_forward_pre_hook(begins, prepend=not inside))
+                behind = {"always_call": True, "with_kwargs": True, "prepend": inside}
+                self._handles.append(module.register_forward_hook(ended, **behind))
 
     def hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return the hooks that go before and behind the forward of a part."""
@@ -280,6 +298,18 @@ class ModuleHooks:
         elif not isinstance(value, (tuple, list)):
             return None
         return next((item for item in value if isinstance(item, self._tensor) and item.requires_grad), None)
+
+
+def _parts_of(root: Any, name: str) -> Iterator[tuple[Any, str]]:
+    """Yield the modules that are parts: those below a root, and the root itself where it has a name."""
+    compiled: list[str] = []
+    for below, module in root.named_modules():
+        if is_compiled(module):
+            compiled.append(below)  # hooks inside would make guards fail and everything compile again
+        elif not any(not top or below == top or below.startswith(f"{top}.") for top in compiled):
+            part = kind_of(below or name, module) if below or name else None
+            if part is not None:
+                yield module, part
 
 
 def is_compiled(module: Any) -> bool:

@@ -33,6 +33,10 @@ class Limit(NamedTuple):
     """Steps before them that a warm-up may take."""
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Occasions:
     """Who is told of what; each list holds functions, called in their order."""
 
@@ -86,6 +90,8 @@ class Observer:
         """Called where no forward can be under way: an interrupt that the script caught ran no hook behind it."""
         self.batch_loaded: Callable[[Any], None] = lambda _: None
         """Called with each batch that a loader gave."""
+        self.optimizer_stepped: Callable[[], None] = nothing
+        """Called behind each optimizer step for as long as no root is known."""
         self.tell: Callable[[str], None] = lambda _: None
         """Called with the name of each stage that this process reaches for the first time."""
         self.backward_depth = self.forward_depth = 0
@@ -133,6 +139,8 @@ class Observer:
             self._optimizer_depth = 0
         if self.gate.open:
             self._stepped = True
+        if not self._suspended:
+            self.optimizer_stepped()
 
     def optimizer_skipped(self) -> None:
         """A gradient scaler left an optimizer step out: still a step, counted apart."""
@@ -342,7 +350,7 @@ class Observer:
         self.close()
         self.running = self.gate.open = False
         self._suspended = True
-        asked, why = (" ", "for trace and experiments") if self._stays else (", as asked, ", "under the profiler")
+        asked, why = (" ", "for trace and experiments") if self._stays else (", as asked, ", "set aside")
         said = f"stepprobe: ended the script after {limit.steps} steps{asked}and {limit.warmup} to warm up"
         said += f", and {self._asides} {why}" if self._asides else ""
         said += f"; {self._stays} lets it go on\n" if self._stays else "\n"

@@ -96,13 +96,22 @@ def same(function: Any) -> Callable[[Any], Any]:
     return lambda _: function
 
 
-def booked(clock: StackClock, gate: Gate, account: int) -> Callable[[Function], Function]:
-    """Return a decorator that books a function's time to ``account``, less what is booked inside it."""
+def booked(
+    clock: StackClock, gate: Gate, account: int, compiling: Callable[[], bool] = bool
+) -> Callable[[Function], Function]:
+    """Return a decorator that books a function's time to ``account``, less what is booked inside it.
+
+    Args:
+        clock: Where it is booked.
+        gate: Whether it is.
+        account: To what.
+        compiling: Whether a compiler traces the call; for functions that may lie in a compiled region.
+    """
 
     def decorate(function: Function) -> Function:
         @unseen(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not gate.open or get_ident() != clock.owner:
+            if not gate.open or compiling() or get_ident() != clock.owner:
                 return function(*args, **kwargs)
             depth = clock.push(account)
             try:

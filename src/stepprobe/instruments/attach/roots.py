@@ -13,21 +13,25 @@ from typing import Any
 from stepprobe.instruments.attach import tensors
 from stepprobe.instruments.attach.callers import unseen
 from stepprobe.instruments.attach.modules import ModuleHooks, is_compiled
-from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.observer import Observer, nothing
+from stepprobe.instruments.attach.pieces import Pieces
 
 
 class RootFinder:
     """Watches whose parameters are asked for, and who owns those that an optimizer gets."""
 
-    def __init__(self, observer: Observer, hooks: ModuleHooks, torch: ModuleType) -> None:
+    def __init__(self, observer: Observer, hooks: ModuleHooks, pieces: Pieces, torch: ModuleType) -> None:
         self._observer = observer
         self._hooks = hooks
         self._torch = torch
         self._asked: dict[int, weakref.ref[Any]] = {}
         self._named_parameters = torch.nn.Module.named_parameters
-        self._armed: list[Any] = []
+        self._pieces = pieces
+        self._candidates: list[weakref.ref[Any]] = []
+        self._outermost: list[weakref.ref[Any]] = []
         self._classes: set[type] = set()
         self._compiled_functions = False
+        self._compiled: set[int] = set()
 
     def watch(self) -> None:
         """Put the two places in place."""
@@ -35,6 +39,7 @@ class RootFinder:
         patches.replace(torch.nn.Module, "named_parameters", self._remembering)
         patches.replace(torch.optim.Optimizer, "__init__", self._finding)
         patches.replace(torch, "compile", self._noticing)
+        self._observer.optimizer_stepped = self._look_below
 
     def _remembering(self, named_parameters: Any) -> Any:
         @unseen(named_parameters)
@@ -59,12 +64,24 @@ class RootFinder:
     def _noticing(self, compile_: Any) -> Any:
         @unseen(compile_)
         def noticing(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if model is not None and not isinstance(model, self._torch.nn.Module):
+            if isinstance(model, self._torch.nn.Module):
+                self._compiled.add(id(model))
+            elif model is not None:
                 self._compiled_functions = True
-            self._observer.facts["compiled"] = True
+            if "compiled" not in self._observer.facts:
+                self._observer.facts["compiled"] = True
+                self._keep_apart()
             return compile_(model, *args, **kwargs)
 
         return noticing
+
+    def _keep_apart(self) -> None:
+        """Let nothing be compiled of what our hooks call."""
+        try:
+            self._hooks.keep_apart()
+            self._meet = self._torch.compiler.disable(self._meet)  # type: ignore[method-assign]
+        except Exception as error:  # no compiler can be had here; what that means for the script, PyTorch tells
+            self._observer.note(f"the hooks of the root may be compiled: {type(error).__name__}")
 
     def _arm(self, optimizer: Any) -> None:
         observer = self._observer
@@ -80,6 +97,7 @@ class RootFinder:
         best = max((count for count, _ in owners), default=0)
         candidates = [module for count, module in owners if count == best]
         compiled = [module for module in candidates if is_compiled(module)]
+        self._candidates += map(weakref.ref, candidates)
         self._await_first_call(compiled or candidates)
 
     def _owners(self, wanted: set[int]) -> list[tuple[int, Any]]:
@@ -103,15 +121,62 @@ class RootFinder:
         def first(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self._torch.compiler.is_compiling() or self._observer.forward_depth:
                 return
-            for handle in handles:
-                handle.remove()
-            self._adopt(module)
-            self._hooks.root_begins(module, args, kwargs)  # this call is already under way
+            self._meet(handles, module, args, kwargs)
 
         for module in modules:
             handles.append(module.register_forward_pre_hook(first, prepend=True, with_kwargs=True))
 
+    def _meet(self, handles: list[Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for handle in handles:
+            handle.remove()
+        self._adopt(module)
+        self._hooks.root_begins(module, args, kwargs)  # this call is already under way
+
+    def _look_below(self) -> None:
+        """An optimizer step has ended: where no root was called up to now, find what is called in its place."""
+        over = True
+        try:
+            over = self._hooks.trained or self._found_below()
+        except Exception as error:  # whatever a user's module does when asked for its children
+            self._observer.note(f"what is called below the root was not found: {type(error).__name__}")
+        if over:
+            self._pieces.stop()
+            self._candidates.clear()
+            self._observer.optimizer_stepped = nothing
+
+    def _found_below(self) -> bool:
+        """Listen in the first step, adopt in a later one; return whether there is nothing left to look for."""
+        pieces = self._pieces
+        if not pieces.listens:
+            candidates = [module for reference in self._candidates if (module := reference()) is not None]
+            if self._compiled_functions or any(is_compiled(one) or id(one) in self._compiled for one in candidates):
+                return True  # called in a compiled region, in which a new hook would make guards fail
+            inner = {id(below) for module in candidates for below in module.modules() if below is not module}
+            self._outermost = [weakref.ref(module) for module in candidates if id(module) not in inner]
+            pieces.listen(module for module in candidates if id(module) not in inner)
+            self._set_aside(pieces.listens)
+            return not pieces.listens
+        if not pieces.adopt():
+            return False
+        self._set_aside(True)
+        for module in [module for reference in self._outermost if (module := reference()) is not None]:
+            self._describe(module)
+            self._watch_mode(type(module))
+        return True
+
+    def _set_aside(self, apart: bool) -> None:
+        """The step under way lacks the counts of its batch."""
+        if apart and self._observer.running and not self._observer.aside:
+            self._observer.aside = "parts"
+
     def _adopt(self, root: Any) -> None:
+        self._describe(root)
+        for tell in self._observer.on.root:
+            tell(root)
+        self._hooks.adopt(root)
+        self._watch_mode(type(root))
+
+    def _describe(self, root: Any) -> None:
         parameters = [parameter for _, parameter in self._named_parameters(root)]
         self._observer.facts.update(
             model=type(root).__name__,
@@ -123,10 +188,6 @@ class RootFinder:
             self._observer.note("torch.compile was used on a function: no hooks inside the modules")
         if self._observer.facts["device"] == "cpu":
             tensors.forget_device(self._observer, self._torch)
-        for tell in self._observer.on.root:
-            tell(root)
-        self._hooks.adopt(root)
-        self._watch_mode(type(root))
 
     def _watch_mode(self, kind: type) -> None:
         """Notice train() and eval() of the root; on its class, so that its thousands of children stay untouched."""

@@ -1,0 +1,177 @@
+"""A training that calls the parts of its model one by one, and never the model itself."""
+
+import weakref
+from pathlib import Path
+
+import pytest
+
+from stepprobe.instruments.attach.batches import Batches
+from stepprobe.instruments.attach.clock import StackClock
+from stepprobe.instruments.attach.modules import ModuleHooks
+from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.pieces import Pieces
+from stepprobe.instruments.attach.roots import RootFinder
+from stepprobe.model.records import decode_process
+
+torch = pytest.importorskip("torch")
+
+TOKENS = torch.ones(4, 8, dtype=torch.int64)
+
+
+@pytest.fixture
+def time():
+    """Passes where a test says so."""
+    return [0]
+
+
+@pytest.fixture
+def observer(tmp_path, monkeypatch, time):
+    monkeypatch.setenv("STEPPROBE_DETAIL", "always")
+    return Observer(str(tmp_path), None, StackClock(now=lambda: time[0]))
+
+
+@pytest.fixture
+def train(observer):
+    batches = Batches(observer, torch)
+    hooks = ModuleHooks(observer, batches, torch)
+    finder = RootFinder(observer, hooks, Pieces(observer, hooks, batches, torch), torch)
+    observer.optimizer_stepped = finder._look_below
+    torch_backward = hooks.backward(torch.autograd.backward)
+
+    def training(model, loss_of, steps, *, loader=True):
+        finder._asked[id(model)] = weakref.ref(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        finder._arm(optimizer)
+        for _ in range(steps):
+            if loader:
+                observer.data_asked()
+            torch_backward(loss_of(model))
+            observer.optimizer_begins()
+            observer.optimizer_ended()
+
+    training.finder = finder
+    return training
+
+
+def make():
+    class Encoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.mlp = torch.nn.Embedding(8, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, ids):
+            return self.mlp(self.embedding(ids))
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.positions, self.encoder = torch.nn.Embedding(8, 4), Encoder()
+            self.head, self.metric = torch.nn.Linear(4, 8), torch.nn.Identity()
+
+        def loss(self):
+            hidden = self.positions(torch.arange(8)[None]) + self.encoder(TOKENS)
+            return self.metric(self.head(hidden)).sum()
+
+    return Model()
+
+
+def taking(time, ns, forward):
+    def slower(x):
+        time[0] += ns
+        return forward(x)
+
+    return slower
+
+
+def steps_of(observer):
+    observer.close()
+    (path,) = Path(observer.journal.folder).glob("steps-*.jsonl")
+    return decode_process(path.name, path.read_bytes())
+
+
+def hooks_of(model):
+    return {name: len(one._forward_pre_hooks) for name, one in model.named_modules() if one._forward_pre_hooks}
+
+
+def test_the_part_that_is_given_the_batch_counts_it(observer, train):
+    """The first part that is called is given ids too: those of the positions, fewer than the batch."""
+    train(make(), lambda model: model.loss(), 5)
+    steps = steps_of(observer).steps
+    assert [step.aside for step in steps] == ["parts", "parts", "", "", ""]
+    assert [step.counters.get("slots", 0) for step in steps] == [0, 0, 32, 32, 32]
+    assert [step.counters.get("forwards", 0) for step in steps] == [0, 0, 1, 1, 1]
+
+
+def test_parts_are_booked_as_parts(observer, train, time):
+    model = make()
+    for number, part in enumerate((model.positions, model.encoder.embedding, model.encoder.mlp, model.head)):
+        part.forward = taking(time, 10**number, part.forward)
+    train(model, lambda model: model.loss(), 5)
+    records = steps_of(observer)
+    spent = {account: wall for account, (wall, _) in records.steps[3].accounts.items()}
+    assert spent == {"forward.embed": 11, "forward.mlp": 100, "forward.lm_head": 1000}
+    assert records.facts["model"] == "Model"
+
+
+def test_the_backward_of_a_part_is_its_own(observer, train, time):
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            time[0] += 1000
+            return gradient
+
+    model = make()
+    model.head.forward = lambda x: Slow.apply(torch.nn.Linear.forward(model.head, x))
+    train(model, lambda model: model.loss(), 5)
+    assert steps_of(observer).steps[3].accounts["backward.lm_head"][0] == 1000
+
+
+def test_without_a_loader_a_step_begins_with_the_part_that_is_given_the_batch(observer, train):
+    train(make(), lambda model: model.loss(), 6, loader=False)
+    steps = steps_of(observer).steps
+    assert [(step.aside, step.counters["forwards"]) for step in steps] == [("", 1)] * 4
+
+
+def test_a_root_that_is_called_is_the_only_one(observer, train):
+    model = make()
+    type(model).forward = type(model).loss
+    train(model, lambda model: model(), 5)
+    assert [step.aside for step in steps_of(observer).steps] == [""] * 5
+    assert [step.counters["forwards"] for step in steps_of(observer).steps] == [1] * 5
+
+
+def test_a_root_that_is_called_without_gradients_alone_is_none(observer, train):
+    model = make()
+    type(model).forward = type(model).loss
+
+    def validated_first(model):
+        with torch.no_grad():
+            model()
+        return model.loss()
+
+    train(model, validated_first, 4)
+    steps = steps_of(observer).steps
+    assert [step.counters["forwards"] - step.counters["no_grad_forwards"] for step in steps] == [0, 0, 1, 1]
+
+
+def test_hooks_that_only_listen_are_taken_away(observer, train):
+    model = make()
+    observer.budget.forced = False
+    train(model, lambda model: model.loss(), 3)
+    assert set(hooks_of(model)) == {"", "positions", "encoder", "head"}  # "": waits for its first call
+
+
+@pytest.mark.parametrize("how", ["in place", "wrapped"])
+def test_nothing_listens_where_a_part_may_be_compiled_with_the_rest(observer, train, how):
+    model = make()
+    if how == "in place":
+        model._compiled_call_impl = lambda *_: None
+    else:
+        train.finder._noticing(lambda model: model)(model)
+    train(model, lambda model: model.loss(), 3)
+    assert not hooks_of(model.encoder)
+    assert [step.aside for step in steps_of(observer).steps] == [""] * 3

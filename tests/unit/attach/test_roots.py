@@ -1,0 +1,40 @@
+"""The hooks of a root beside ``torch.compile``."""
+
+import json
+
+import pytest
+
+from stepprobe.adapters import plain
+from stepprobe.instruments.attach.batches import Batches
+from stepprobe.instruments.attach.modules import ModuleHooks
+from stepprobe.instruments.attach.observer import Observer
+from stepprobe.instruments.attach.pieces import Pieces
+from stepprobe.instruments.attach.roots import RootFinder
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_model_that_is_compiled_when_it_has_its_hooks_is_all_that_is_compiled(tmp_path):
+    """The optimizer is made first: the hooks lie on the model inside, where dynamo meets all that they call."""
+    observer = Observer(str(tmp_path), None)
+    batches = Batches(observer, torch)
+    hooks = ModuleHooks(observer, batches, torch)
+    finder = RootFinder(observer, hooks, Pieces(observer, hooks, batches, torch), torch)
+    observer.on.begin.append(lambda: json.dumps({"of": ["the", "library"]}))
+
+    class Model(torch.nn.Sequential):
+        def forward(self, ids):
+            return super().forward(ids)
+
+    model = Model(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8))
+    finder._remembering(torch.nn.Module.named_parameters)(model)
+    finder._arm(torch.optim.SGD(model.parameters(), lr=0.0))
+    compiled = finder._noticing(torch.compile)(model, backend="eager")
+    plain.attach_rules(observer, torch._dynamo.trace_rules)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for _ in range(3):
+        compiled(torch.ones(2, 3, dtype=torch.int64))
+        observer.optimizer_ended()
+    assert observer.counters["forwards"] == 1
+    assert torch._dynamo.utils.counters["frames"]["total"] == 1
