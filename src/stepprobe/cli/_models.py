@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepprobe.cli._console import show, shown_path, tell
+from stepprobe.cli._dataset import BATCH_SIZE
 from stepprobe.cli._parser import positive
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from stepprobe.instruments.attention.subject import Question
     from stepprobe.session import Result
 
-LENGTH, BATCH_SIZE = 4096, 2
+LENGTH = 4096
 KINDS = ("none", "ones", "right", "left", "packed", "packed-ones", "padding-free")
 
 

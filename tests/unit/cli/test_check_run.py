@@ -150,8 +150,14 @@ def test_without_a_run_the_defaults_are_named(capfd, tmp_path):
     fields = fake.config("qwen3").to_dict() | {"model_type": "qwen3", "max_position_embeddings": 4096}
     (tmp_path / "config.json").write_text(json.dumps(fields))
     _, note, _ = asked(capfd, "check", "config.json", "--length", 16)
-    assert "batch size 2 (the default, set it: --batch-size)" in note
-    (tmp_path / "lengths.csv").write_text("length\n50\n60\n")
-    _, note, _ = asked(capfd, "check", "config.json", "--data", "lengths.csv")
+    assert "batch size 8 (the default, set it: --batch-size)" in note
+    (tmp_path / "lengths.csv").write_text("length\n" + "50\n60\n" * 12)
+    figures, note, _ = asked(capfd, "check", "config.json", "--data", "lengths.csv")
+    assert cli.main(["padding", "lengths.csv", "--json"]) == 0
+    alone = json.loads(capfd.readouterr()[0])["figures"]
+    shared = alone.keys() & figures.keys()
+    assert "padding.worst_batch" in shared and {name: figures[name] for name in shared} == {
+        name: alone[name] for name in shared
+    }
     assert "rows as long as they are" in note
     assert "padding right (from the lengths of the rows)" in note

@@ -25,7 +25,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     length: int = LENGTH
-    size: int = 2
+    size: int
+    """Rows of a batch."""
     padding: str = "none"
     made: bool = False
     """Make a batch of this shape also where ``model`` is a run that kept its own."""
