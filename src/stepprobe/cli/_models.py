@@ -41,6 +41,8 @@ class Shape(NamedTuple):
     """Tokens after which rows of a dataset are cut; None cuts nothing."""
     padding: "Told | None"
     """None where nobody says."""
+    dtype: "Told | None"
+    """Element type in which the run computed; None where that is not known."""
     made: bool
     """An option asks for a batch of this shape, though a run may have kept its own."""
 
@@ -67,6 +69,7 @@ def shape_of(arguments: argparse.Namespace) -> Shape:
         length=length or run.length or Told(value=str(LENGTH), source="the default, set it: --length"),
         max_length=length or run.max_length,
         padding=padding or run.padding,
+        dtype=run.dtype,
         made=any((size, length, padding)),
     )
 
@@ -119,6 +122,7 @@ def question(
         length=int(shape.length.value),
         size=int(shape.batch_size.value),
         padding=shape.padding.value if shape.padding else "none",
+        **({"dtype": shape.dtype.value, "dtype_from": shape.dtype.source} if shape.dtype else {}),
         made=shape.made,
         card=card,
         command=command,

@@ -32,7 +32,7 @@ def loss_figures(
             low=low,
             high=high,
             n=1,
-            method=f"unfused {options.dtype} loss: rows × vocabulary of {vocabulary:,} × bytes a logit at the peak",
+            method=f"unfused {'fp32' if options.dtype == 'fp32' else '16-bit'} loss: rows × vocabulary of {vocabulary:,} × bytes a logit at the peak",
         ),
         "ce.chunk_rows": exact(choice.chunk, "count", 1, f"chosen: {choice.reason}"),
         "ce.bytes_peak_chunked": exact(choice.chunked, "bytes", 1, "the same in chunks, gradients included"),
