@@ -201,8 +201,7 @@ def test_without_a_run_the_defaults_are_named(capfd, tmp_path):
     assert cli.main(["padding", "lengths.csv", "--json"]) == 0
     alone = json.loads(capfd.readouterr()[0])["figures"]
     shared = alone.keys() & figures.keys()
-    assert "padding.worst_batch" in shared and {name: figures[name] for name in shared} == {
-        name: alone[name] for name in shared
-    }
+    assert "padding.worst_batch" in shared
+    assert {name: figures[name] for name in shared} == {name: alone[name] for name in shared}
     assert "rows as long as they are" in note
     assert "padding right (from the lengths of the rows)" in note

@@ -371,10 +371,10 @@ def test_a_pipe_that_ends_early(tmp_path):
     feeder.join()
 
 
-def test_evidence_from_before_the_largest_id_was_kept_is_read():
+def test_evidence_from_before_the_ids_were_kept_is_read():
     files = encode(build(About(sources=("all",), rows=3), {"cells": cells_of([5, 6, 7])}))
     about = json.loads(files[ABOUT])
-    for name in ("largest_id", "tokenizer_top", "digest"):
+    for name in ("largest_id", "smallest_id", "largest_label", "smallest_label", "tokenizer_top", "digest"):
         about.pop(name)
     old = {**about, "digest": ""}
     digest = hashlib.sha256(files[ARRAYS] + msgspec.json.encode(old)).hexdigest()  # as it was reckoned before

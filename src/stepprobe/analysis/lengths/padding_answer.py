@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.controls import recover
 from stepprobe.analysis.lengths import chunks, loss_report, padding_report
+from stepprobe.analysis.lengths.beyond import vocabulary
 from stepprobe.analysis.lengths.calibration import counts
 from stepprobe.analysis.lengths.cost import model_sizes
 from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
@@ -39,13 +40,15 @@ def padding_answer(evidence: Evidence) -> Report:
     controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
     broken = [one.name for one in controls if not one.ok]
     limits, sizes = padding_report.limit_rows(found, options), padding_report.size_rows(found, options)
+    held = vocabulary(sizes_of.vocabulary if (sizes_of := model_sizes(evidence.files)) else 0, lengths.about)
     slot = loss["ce.bytes_peak"].value / loss["ce.rows"].value if loss else 0.0
     return Report(
         command=evidence.command,
-        verdict="not measured" if broken else _verdict(lengths.about),
+        verdict="not measured" if broken else "warn" if held.findings else _verdict(lengths.about),
         title=evidence.subject,
         headline=_broken(broken) if broken else _headline(figures, options),
-        figures={**figures, **loss},
+        figures={**figures, **held.figures, **loss},
+        findings=held.findings,
         controls=controls,
         tables=(
             padding_report.source_table(lengths.about, found),

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stepprobe.instruments.dataset.columns import NO_IDS, Span
 from stepprobe.instruments.dataset.records import Problems
+from stepprobe.model.lengths import IGNORED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +21,10 @@ class Counted(NamedTuple):
     lengths: "Ints"
     labelled: "Ints | None"
     padded: int
-    largest: int = -1
-    """Largest token id, padding included; -1 where there is none."""
+    span: Span = NO_IDS
+    """Of token ids, padding included."""
+    labels: Span = NO_IDS
+    """Of labels, those of tokens without loss left out."""
 
 
 def lengths(column: "pyarrow.Array", place: str, first_row: int, problems: Problems) -> Counted:
@@ -63,11 +67,19 @@ def ids(batch: "pyarrow.RecordBatch", column: str, pad: int | None) -> Counted:
     else:
         real = whole
     labelled = (
-        np.minimum(_count(batch.column("labels"), lambda flat: flat != -100), real) if "labels" in names else real
+        np.minimum(_count(batch.column("labels"), lambda flat: flat != IGNORED), real) if "labels" in names else real
     )
-    largest = pc.max(lists.flatten()).as_py()
     padded = int((real < whole).sum())
-    return Counted(np.ones(len(whole), bool), real, labelled, padded, -1 if largest is None else int(largest))
+    labels = _span(batch.column("labels"), without=IGNORED) if "labels" in names else NO_IDS
+    return Counted(np.ones(len(whole), bool), real, labelled, padded, _span(lists), labels)
+
+
+def _span(lists: "pyarrow.Array", without: int | None = None) -> Span:
+    import pyarrow.compute as pc
+
+    flat = lists.flatten()
+    found = pc.min_max(flat if without is None else flat.filter(pc.not_equal(flat, without))).as_py()
+    return NO_IDS if found["max"] is None else (min(int(found["min"]), 0), int(found["max"]))
 
 
 def _count(lists: "pyarrow.Array", wanted: Any) -> "Ints":  # noqa: ANN401 - a function of an array

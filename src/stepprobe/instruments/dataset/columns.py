@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from stepprobe.errors import UsageError
+from stepprobe.model.lengths import IGNORED
 
 LENGTH_NAMES = ("length", "lengths", "n_tokens", "num_tokens", "token_count", "seq_len", "input_length", "n")
 MESSAGE_NAMES = ("messages", "conversations", "conversation", "chat")
@@ -14,6 +15,12 @@ SOURCE_NAMES = ("source", "dataset", "subset")
 
 LENGTH_MOST = 1 << 40
 """Tokens from which on a number is taken for something else."""
+
+Span = tuple[int, int]
+"""Smallest and largest of some ids, the smallest being 0 where none is negative."""
+NO_IDS: Span = (0, -1)
+
+_ID_MOST = 1 << 63
 
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant"}
 
@@ -100,8 +107,15 @@ class Ids:
     length: int
     labelled: int
     padded: bool
-    largest: int
-    """Largest id, padding included; -1 in an empty row."""
+    span: Span
+    """Of its ids, padding included."""
+    labels: Span
+    """Of its labels, those of tokens without loss left out."""
+
+
+def wider(*spans: Span) -> Span:
+    """Return the span of all."""
+    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
@@ -119,18 +133,23 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
         real = sum(1 for one in mask if one)
     else:
         real = length - _pad_run(ids, pad)
-    labelled = sum(1 for one in labels if one != -100) if isinstance(labels, list) else real
+    marked = [one for one in labels if one != IGNORED] if isinstance(labels, list) else None
+    labelled = len(marked) if marked is not None else real
+    return Ids(real, min(labelled, real), real < length, _span(ids, column), _span(marked or [], "labels"))
+
+
+def _span(values: list[Any], column: str) -> Span:
     try:
-        largest = max(ids, default=-1)
+        low, high = min(values, default=0), max(values, default=-1)
     except TypeError:
-        largest = None
-    if not _is_id(largest):
+        low = high = None
+    if not _is_id(low) or not _is_id(high):
         raise BadValue(f"{column} holds something else among its token ids")
-    return Ids(real, min(labelled, real), real < length, largest)
+    return min(low, 0), high
 
 
 def _is_id(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and -_ID_MOST <= value < _ID_MOST
 
 
 def _pad_run(ids: list[int], pad: int | None) -> int:

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepprobe.errors import UsageError
 from stepprobe.instruments.dataset import arrow
 from stepprobe.instruments.dataset.columns import (
+    NO_IDS,
     BadValue,
     Fields,
+    Span,
     characters,
     choose,
     ids_of,
     length_of,
     messages_of,
     text_of,
+    wider,
 )
 from stepprobe.instruments.dataset.records import Block, Columns, Problems, Rows
 from stepprobe.instruments.dataset.sampling import Kept, Sampler
@@ -66,8 +69,10 @@ class Count:
     tokenised: int = 0
     unmasked: int = 0
     padded: int = 0
-    largest_id: int = -1
-    """Largest token id that rows of ids held."""
+    ids: Span = NO_IDS
+    """Of the token ids that rows held."""
+    labels: Span = NO_IDS
+    """Of the labels that rows held."""
     sampler: Sampler | None = None
     seen: int = 0
     """Rows seen so far, for who watches."""
@@ -112,7 +117,7 @@ class Count:
             codes = codes_of(self.tally, names)[places_of[counted.kept]]
         else:
             codes = np.full(len(counted.lengths), self.tally.number(origin))
-        self.largest_id = max(self.largest_id, counted.largest)
+        self.ids, self.labels = wider(self.ids, counted.span), wider(self.labels, counted.labels)
         self._counted(codes, counted.lengths, counted.labelled, counted.padded)
 
     def _counted(
@@ -181,7 +186,7 @@ class Count:
                 else:
                     ids = ids_of(record, fields.column, pad)
                     self.padded += ids.padded
-                    self.largest_id = max(self.largest_id, ids.largest)
+                    self.ids, self.labels = wider(self.ids, ids.span), wider(self.labels, ids.labels)
                     found.append((ids.length, ids.labelled))
             except (BadValue, KeyError) as error:
                 self.problems.add(place, str(error))
@@ -266,7 +271,7 @@ class Count:
         self.padded += other.padded
         self.unmasked += other.unmasked
         self.seen += other.seen
-        self.largest_id = max(self.largest_id, other.largest_id)
+        self.ids, self.labels = wider(self.ids, other.ids), wider(self.labels, other.labels)
         self.problems.rows += other.problems.rows
         self.problems.first += other.problems.first
 

@@ -83,7 +83,7 @@ class Dataset:
         if self.cache is None or not self.settings.full or self.settings.tokenizer is None:
             return ""
         wanted = self.settings
-        digest = hashlib.sha256(f"2|{self.settings.tokenizer.sha256}|{wanted.column}|{wanted.source}".encode())
+        digest = hashlib.sha256(f"3|{self.settings.tokenizer.sha256}|{wanted.column}|{wanted.source}".encode())
         digest.update(f"|{wanted.loss_mask}|{wanted.skip_broken}|{_origins(files)}".encode())
         for file in files:
             if not isinstance(file, str) or file == STANDARD_INPUT or not Path(file).is_file():
@@ -179,7 +179,10 @@ def _about(count: Count, names: tuple[str, ...], rows: int) -> About:
         skipped_rows=count.problems.rows,
         skipped=tuple(count.problems.first),
         notes=tuple(_notes(count)),
-        largest_id=max(count.largest_id, tokenizer.seen.largest if tokenizer else -1),
+        largest_id=max(count.ids[1], tokenizer.seen.largest if tokenizer else -1),
+        smallest_id=count.ids[0],
+        largest_label=count.labels[1],
+        smallest_label=count.labels[0],
         tokenizer_top=tokenizer.top if tokenizer else -1,
     )
 
