@@ -243,40 +243,14 @@ def test_ids_in_a_parquet_file_and_in_a_nested_config(say, written, tmp_path):
     assert (code, value(json.loads(out), "vocabulary.largest_id")) == (1, 500)
 
 
-@pytest.mark.parametrize("shape", ["records", "columns"])
-@pytest.mark.parametrize(
-    ("row", "expected", "beside"),
-    [
-        ({"labels": [-100, 5, 999]}, None, None),
-        ({"labels": [-100, -1, 6]}, "data.label_beyond_vocabulary", "smallest_label"),
-        ({"labels": [-100, 5, 1000]}, "data.label_beyond_vocabulary", "largest_label"),
-        ({"input_ids": [4, 5, -100]}, "data.negative_id", "smallest_id"),
-        ({"input_ids": [4, -2, 6], "labels": [4, -100, 6]}, "data.negative_id", "smallest_id"),
-    ],
-)
-def test_ids_and_labels_that_no_model_takes_fail(say, written, tmp_path, shape, row, expected, beside):
-    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}, {"input_ids": [4, 5, 6], "labels": [4, 5, 6]} | row]
-    if shape == "columns":
-        pyarrow = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ids.parquet")
-        held = "ids.parquet"
-    else:
-        (tmp_path / "ids.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
-        held = "ids.jsonl"
-    code, out, _ = say("check", written(GPT2), "--data", held, "--json")
-    told = json.loads(out)
-    wrong = kinds(told) & {"tokenizer.beyond_vocabulary", "data.negative_id", "data.label_beyond_vocabulary"}
-    assert (code, wrong) == ((1, {expected}) if expected else (0, set()))
-    code, out, _ = say("padding", held, "--json")
-    alone = json.loads(out)
-    assert code == 0
-    seen_alone = expected if beside != "largest_label" else None  # what is too large, only the model says
-    assert kinds(alone) == ({seen_alone} if seen_alone else set())
-    if expected:
-        assert found(told, expected)["cites"]
-        assert value(told, f"vocabulary.{beside}") == value(alone, f"vocabulary.{beside}")
+def test_a_label_that_the_loss_refuses_fails_the_check_and_warns_of_the_padding(say, written, tmp_path):
+    (tmp_path / "ids.jsonl").write_text(json.dumps({"input_ids": [1, 2, 3], "labels": [-100, -1, 3]}) + "\n")
+    for words, expected in ((("check", written(GPT2), "--data"), (1, "fail")), (("padding",), (0, "warn"))):
+        code, out, _ = say(*words, "ids.jsonl", "--json")
+        told = json.loads(out)
+        assert (code, told["verdict"]) == expected
+        assert "data.label_beyond_vocabulary" in kinds(told)
+        assert value(told, "vocabulary.smallest_label") == -1
 
 
 def tokenizer(tmp_path, entries, pad=None):

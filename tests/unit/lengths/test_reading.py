@@ -386,16 +386,22 @@ def test_evidence_from_before_the_ids_were_kept_is_read():
 
 
 @pytest.mark.parametrize("shape", ["records", "columns"])
-def test_the_largest_id_is_kept_padding_included(tmp_path, shape):
-    rows = [{"input_ids": [3, 9, 4], "attention_mask": [1, 1, 1]}, {"input_ids": [2, 50], "attention_mask": [1, 0]}]
+def test_extreme_ids_are_kept_padding_included_and_labels_without_those_that_bear_no_loss(tmp_path, shape):
+    rows = [
+        {"input_ids": [3, -9, 4], "attention_mask": [1, 1, 1], "labels": [-100, 60, 4]},
+        {"input_ids": [2, 50], "attention_mask": [1, 0], "labels": [-1, -100]},
+        {"input_ids": [-100], "attention_mask": [0], "labels": [-100]},
+    ]
     if shape == "columns":
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
 
-        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ids")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ids", row_group_size=1)
     else:
         write_jsonl(tmp_path / "ids", rows)
-    assert observe(tmp_path / "ids").about.largest_id == 50
+    about = observe(tmp_path / "ids", block_rows=1).about
+    assert (about.smallest_id, about.largest_id) == (-100, 50)
+    assert (about.smallest_label, about.largest_label) == (-1, 60)
 
 
 @pytest.mark.parametrize("ids", ["[1, null]", "[0, true]", "[1, 2.5]"])
