@@ -51,6 +51,35 @@ def lengths(column: "pyarrow.Array", place: str, first_row: int, problems: Probl
     return Counted(kept, (values[kept] if bad.any() else values).astype(np.int64, copy=False), None, 0)
 
 
+def are_plain(batch: "pyarrow.RecordBatch", column: str) -> bool:
+    """Tell whether token ids, their mask and their labels are lists of whole numbers without a hole, equally long.
+
+    Then they can be counted as columns; all else is read row by row, which names what is broken.
+    """
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    whole = pc.list_value_length(batch.column(column)) if _is_list(batch.column(column).type) else None
+    for name in (column, *(one for one in ("attention_mask", "labels") if one in batch.schema.names)):
+        lists = batch.column(name)
+        if whole is None or not _is_list(lists.type) or lists.null_count or lists.flatten().null_count:
+            return False
+        held = lists.type.value_type
+        if not (types.is_integer(held) and not types.is_uint64(held)) and not types.is_boolean(held):
+            return False
+        if types.is_boolean(held) and name != "attention_mask":
+            return False
+        if name == "attention_mask" and not pc.list_value_length(lists).cast("int64").equals(whole.cast("int64")):
+            return False
+    return True
+
+
+def _is_list(held: "pyarrow.DataType") -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(held) or types.is_large_list(held) or types.is_fixed_size_list(held))
+
+
 def ids(batch: "pyarrow.RecordBatch", column: str, pad: int | None) -> Counted:
     """Return the lengths of lists of token ids, without padding inside them, and their labelled tokens."""
     import numpy as np

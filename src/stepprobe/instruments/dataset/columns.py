@@ -1,9 +1,9 @@
 """Which column of a record holds its length, its tokens or its text, and what the value is."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from stepprobe.errors import UsageError
 from stepprobe.model.lengths import IGNORED
@@ -21,7 +21,6 @@ Span = tuple[int, int]
 NO_IDS: Span = (0, -1)
 
 _ID_MOST = 1 << 63
-
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant"}
 
 
@@ -125,30 +124,49 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
         BadValue: It is no list of numbers.
     """
     ids = record.get(column)
-    if not isinstance(ids, list) or (ids and not _is_id(ids[0])):
-        raise BadValue(f"{column} is a {type(ids).__name__}, not a list of token ids")
-    mask, labels = record.get("attention_mask"), record.get("labels")
-    length = len(ids)
+    if ids is None:
+        raise BadValue(f"the row has no {column}")
+    if not isinstance(ids, list) or (ids and isinstance(ids[0], list | bool)):
+        of = f" of {type(ids[0]).__name__}s" if isinstance(ids, list) else ""
+        raise BadValue(f"{column} is a {type(ids).__name__}{of}, not a list of token ids")
+    mask, length = record.get("attention_mask"), len(ids)
     if isinstance(mask, list) and len(mask) == length:
         real = sum(1 for one in mask if one)
     else:
         real = length - _pad_run(ids, pad)
-    marked = [one for one in labels if one != IGNORED] if isinstance(labels, list) else None
-    labelled = len(marked) if marked is not None else real
-    return Ids(real, min(labelled, real), real < length, _span(ids, column), _span(marked or [], "labels"))
+    labelled, labels = _labels_of(record.get("labels")) or (real, NO_IDS)
+    return Ids(real, min(labelled, real), real < length, _span(ids, column), labels)
 
 
-def _span(values: list[Any], column: str) -> Span:
+def _labels_of(labels: object) -> tuple[int, Span] | None:
+    """Return how many labels bear loss, and their span; None for none, or another kind: a classifier's.
+
+    Raises:
+        BadValue: There is a hole among them.
+    """
+    if not isinstance(labels, list):
+        return None
     try:
-        low, high = min(values, default=0), max(values, default=-1)
+        return len(labels) - labels.count(IGNORED), _span(set(labels) - {IGNORED}, "labels")
+    except (BadValue, TypeError):
+        if None in labels:
+            raise BadValue("labels holds null among its token ids") from None
+        return None
+
+
+def _span(ids: Collection[int], column: str) -> Span:
+    """Return the span of whole numbers; their sum tells whether all are, since a dataset holds very many."""
+    try:
+        low, high = min(ids, default=0), max(ids, default=-1)
+        whole = isinstance(sum(ids), int) and _is_id(low) and _is_id(high)
     except TypeError:
-        low = high = None
-    if not _is_id(low) or not _is_id(high):
+        whole = False
+    if not whole:
         raise BadValue(f"{column} holds something else among its token ids")
     return min(low, 0), high
 
 
-def _is_id(value: object) -> TypeGuard[int]:
+def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -_ID_MOST <= value < _ID_MOST
 
 

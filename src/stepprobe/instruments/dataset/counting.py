@@ -26,6 +26,7 @@ from stepprobe.instruments.dataset.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow
     from numpy.typing import NDArray
 
 SAMPLE = 2000
@@ -61,6 +62,8 @@ class Count:
     """Everything that is kept of a dataset while it is read."""
 
     settings: Settings
+    twice: tuple[str, ...] = ()
+    """Files that are named more than once."""
     tally: Tally = field(default_factory=Tally)
     pairs: PairTally = field(default_factory=PairTally)
     chars: Tally = field(default_factory=Tally)
@@ -100,17 +103,17 @@ class Count:
         batch = block.batch
         fields = choose(batch.schema.names, self.settings.column, self.settings.source)
         nested = str(batch.schema.field(fields.column).type)
-        if fields.kind not in ("lengths", "input_ids") or (fields.kind == "lengths" and fields.labelled):
+        if fields.kind == "input_ids" and "list" not in nested:
+            raise UsageError(f"{fields.column} holds {nested}, not lists of token ids; name another with --column")
+        if not _as_columns(batch, fields):
             places = (f"{block.place}, row {self.seen + 1 + number}" for number in range(batch.num_rows))
             self._rows(Rows(list(zip(places, batch.to_pylist(), strict=True))), origin)
             return
         self.kinds.add(fields.kind)
         if fields.kind == "lengths":
             counted = arrow.lengths(batch.column(fields.column), block.place, self.seen + 1, self.problems)
-        elif "list" in nested:
-            counted = arrow.ids(batch, fields.column, self.settings.tokenizer.pad if self.settings.tokenizer else None)
         else:
-            raise UsageError(f"{fields.column} holds {nested}, not lists of token ids; name another with --column")
+            counted = arrow.ids(batch, fields.column, self.settings.tokenizer.pad if self.settings.tokenizer else None)
         self.seen += batch.num_rows
         if fields.source:
             names, places_of = arrow.sources(batch, fields.source)
@@ -276,6 +279,15 @@ class Count:
         self.problems.first += other.problems.first
 
 
+def _as_columns(batch: "pyarrow.RecordBatch", fields: Fields) -> bool:
+    """Tell whether a block can be counted without an object for each row."""
+    if fields.source and batch.schema.field(fields.source).type.num_fields:
+        return False
+    if fields.kind == "input_ids":
+        return arrow.are_plain(batch, fields.column)
+    return fields.kind == "lengths" and not fields.labelled
+
+
 def _kind_of(value: object) -> str:
     if isinstance(value, str) and not value.lstrip("+-").replace(".", "", 1).isdigit():
         return "text"
@@ -285,7 +297,8 @@ def _kind_of(value: object) -> str:
 
 
 def _source(record: Mapping[str, Any], fields: Fields, origin: str) -> str:
-    return origin if fields.source is None else str(record.get(fields.source, "none"))
+    source = record.get(fields.source) if fields.source is not None else origin
+    return "none" if source is None else str(source)
 
 
 def _value(record: Mapping[str, Any], fields: Fields) -> Any:  # noqa: ANN401
