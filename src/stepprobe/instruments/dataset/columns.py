@@ -48,7 +48,7 @@ def choose(names: Sequence[str], column: str | None, source: str | None) -> Fiel
     """
     for wanted in (column, source):
         if wanted is not None and wanted not in names:
-            raise UsageError(f"no column {wanted!r}{_nearest(wanted, names)}; there are: {', '.join(names)}")
+            raise UsageError(f"no column {wanted!r}{_nearest(wanted, names)}; there are: {_shown(names)}")
     origin = source or next((name for name in SOURCE_NAMES if name in names), None)
     if column is not None:
         return Fields(_kind(column), column, origin)
@@ -60,8 +60,13 @@ def choose(names: Sequence[str], column: str | None, source: str | None) -> Fiel
     if found := next((name for name in TEXT_NAMES if name in names), None):
         return Fields("text", found, origin)
     raise UsageError(
-        f"no column of lengths, input_ids, messages or text; there are: {', '.join(names)}. Name one with --column"
+        f"no column of lengths, input_ids, messages or text; there are: {_shown(names)}. Name one with --column"
     )
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Return the names of columns, which are foreign text, for a message."""
+    return ", ".join(name if name.isprintable() else ascii(name) for name in names) or "none"
 
 
 def _kind(column: str) -> str:
@@ -207,7 +212,10 @@ def messages_of(value: object, column: str) -> list[dict[str, Any]]:
     for number, message in enumerate(value):
         if not isinstance(message, dict):
             raise BadValue(f"{column}[{number}] is a {type(message).__name__}, not a message")
-        if "from" in message and "value" in message and "role" not in message:
+        speaker = "from" if "role" not in message and "value" in message else "role"
+        if not isinstance(message.get(speaker), str):
+            raise BadValue(f"{column}[{number}] has no {speaker} that is a string")
+        if speaker == "from":
             message = {"role": _ROLES.get(message["from"], message["from"]), "content": message["value"]}
         if message.get("content") is None and not message.get("tool_calls"):
             raise BadValue(f"{column}[{number}] has no content")

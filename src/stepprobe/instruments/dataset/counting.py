@@ -245,10 +245,15 @@ class Count:
 
     def _rendered(self, tokenizer: Tokenizer, text: Text) -> tuple[str, str] | None:
         try:
-            return _render(tokenizer, text, marks=self.settings.loss_mask == "assistant")
-        except UsageError as error:
-            self.problems.add(text.place, str(error))
+            whole, prompt = _render(tokenizer, text, marks=self.settings.loss_mask == "assistant")
+            whole.encode()
+        except (UsageError, UnicodeEncodeError) as error:
+            told = (
+                str(error) if isinstance(error, UsageError) else f"its text cannot be written in UTF-8 ({error.reason})"
+            )
+            self.problems.add(text.place, told)
             return None
+        return whole, prompt
 
     def tokenise_kept(self, rows: Sequence[Kept]) -> "NDArray[np.int64]":
         """Tokenise rows that a sampler kept; return records of source, chars, length, labelled."""
