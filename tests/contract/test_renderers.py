@@ -14,7 +14,7 @@ from stepprobe import probes
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.finding import Control, Remedy
-from stepprobe.model.report import Report
+from stepprobe.model.report import Column, Report, Table
 from stepprobe.report import html as page
 from stepprobe.report import json, markdown, terminal
 from stepprobe.report.fitting import WORD_MOST
@@ -203,6 +203,29 @@ def test_no_html_element_or_attribute_comes_from_foreign_text():
     outside = [value for name, value in hostile.attributes if name in ("href", "src", "action", "xlink:href")]
     assert all(value.startswith(("#", "data:,")) for value in outside)
     assert "7 * 7" in "".join(hostile.text)
+
+
+def test_code_in_a_sentence_or_a_cell_is_marked_and_nothing_of_it_acts():
+    report, hostile = REPORTS["data_bound"](), "</code><img src=x_y onerror=a_b(1)>"
+    finding = msgspec.structs.replace(
+        report.findings[0],
+        title="item() at train.py:30 says <b>max_length=512</b> of layers (softmax)",
+        remedies=(Remedy(action=f"DataLoader(num_workers=2): {hostile}", predicted=None),),
+    )
+    columns = (Column(title="a"), Column(title="what to set", code=True))
+    rows = (("train.py:30 main", f"f(x) {hostile}"), (f"one word {hostile}", ""))
+    table = Table(name="t", title="t", columns=columns, rows=rows, caption="name it with --max-length.")
+    written = page.render(msgspec.structs.replace(report, findings=(finding,), tables=(table,), notes=("see a_b",)))
+    assert (
+        "<code>item()</code> at <code>train.py:30</code> says &lt;b&gt;<code>max_length=512</code>&lt;/b&gt;" in written
+    )
+    assert "<code>DataLoader(num_workers=2)</code>: &lt;/code&gt;&lt;img " in written
+    assert "of layers (softmax)</h3>" in written
+    assert "<td><code>train.py:30 main</code></td>" in written
+    assert '<td><code class="line">f(x) &lt;/code&gt;&lt;img' in written
+    assert "name it with <code>--max-length</code>." in written
+    assert "<li>see <code>a_b</code></li>" in written
+    assert "img" not in Page(written).elements
 
 
 def test_no_markdown_markup_comes_from_foreign_text():

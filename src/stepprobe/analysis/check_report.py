@@ -77,7 +77,8 @@ def _asked(options: Mapping[str, str], figures: Mapping[str, Estimate], counted:
     else:
         said, usual = "rows as long as they are (nothing says where they are cut, set it: --max-length)", _BY_ROWS
     padded = f"padding {options['padding']} ({padding or usual})"
-    yield f"Asked with batch size {int(options['batch_size']):,} ({size}), {said}, {padded}."
+    dtype = f", {options.get('dtype') or 'bfloat16'} ({source})" if (source := options.get("dtype_from")) else ""
+    yield f"Asked with batch size {int(options['batch_size']):,} ({size}), {said}, {padded}{dtype}."
     longest = figures["lengths.max"].value if "lengths.max" in figures else 0
     if rows < min(longest, int(options["max_length"] or longest)):
         yield f"The masks were asked at {rows:,} tokens, not at the longest row; --length asks at another."

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stepprobe.session import Result
 
 BATCH_SIZE = 8
+"""Rows of a batch where nobody says: of every command, and of ``TrainingArguments`` in transformers too."""
 MODEL = "model.json"
 _HIDDEN = argparse.SUPPRESS
 _MORE = (

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepprobe.cli._console import show, shown_path, tell
+from stepprobe.cli._dataset import BATCH_SIZE
 from stepprobe.cli._parser import positive
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from stepprobe.instruments.attention.subject import Question
     from stepprobe.session import Result
 
-LENGTH, BATCH_SIZE = 4096, 2
+LENGTH = 4096
 KINDS = ("none", "ones", "right", "left", "packed", "packed-ones", "padding-free")
 
 
@@ -40,6 +41,8 @@ class Shape(NamedTuple):
     """Tokens after which rows of a dataset are cut; None cuts nothing."""
     padding: "Told | None"
     """None where nobody says."""
+    dtype: "Told | None"
+    """Element type in which the run computed; None where that is not known."""
     made: bool
     """An option asks for a batch of this shape, though a run may have kept its own."""
 
@@ -66,6 +69,7 @@ def shape_of(arguments: argparse.Namespace) -> Shape:
         length=length or run.length or Told(value=str(LENGTH), source="the default, set it: --length"),
         max_length=length or run.max_length,
         padding=padding or run.padding,
+        dtype=run.dtype,
         made=any((size, length, padding)),
     )
 
@@ -118,6 +122,7 @@ def question(
         length=int(shape.length.value),
         size=int(shape.batch_size.value),
         padding=shape.padding.value if shape.padding else "none",
+        **({"dtype": shape.dtype.value, "dtype_from": shape.dtype.source} if shape.dtype else {}),
         made=shape.made,
         card=card,
         command=command,

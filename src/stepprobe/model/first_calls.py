@@ -58,6 +58,8 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True, tag="call", tag_field=
     arguments: dict[str, Argument]
     attended: dict[str, int] | None
     """Calls of ``scaled_dot_product_attention`` by ``dtype mask is_causal queries x keys``; None where not counted."""
+    autocast: str | None = None
+    """Element type of the autocast around the call, empty outside any; None where that could not be told."""
 
 
 class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +90,16 @@ def read_first_calls(files: Mapping[str, bytes]) -> tuple[KeptCall, ...]:
             KeptCall(number=number, model=models[call.model], call=call) for number, call in enumerate(calls, first)
         ]
     return tuple(kept)
+
+
+def element_type(one: KeptCall) -> tuple[str, str]:
+    """Return the element type in which a call computed, and where that is known from; empty where it is not."""
+    if one.call.attended:
+        return next(iter(one.call.attended)).split()[0], "the attention that the run was seen to compute"
+    if one.call.autocast:
+        return one.call.autocast, "autocast of the run"
+    told = "" if one.call.autocast is not None else ", were there no autocast: that was not recorded"
+    return one.model.dtype, f"the parameters of the run{told}" if one.model.dtype else ""
 
 
 def values(row: tuple[int, ...]) -> list[int]:

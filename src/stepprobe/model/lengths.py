@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ARRAYS = "lengths.npz"
 ABOUT = "lengths.json"
 LENGTHS_SCHEMA = 1
+IGNORED = -100
+"""The label of a token without loss, for PyTorch's cross entropy and for transformers."""
 
 COLUMNS = {
     "cells": ("source", "length", "rows"),
@@ -66,13 +68,19 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """What else was left out or assumed while reading."""
     largest_id: int = -1
     """Largest token id in the rows that were looked at, the tokenizer's padding included; -1 where none was seen."""
+    smallest_id: int = 0
+    """Smallest token id in those rows where one is negative, else 0."""
+    largest_label: int = -1
+    """Largest label in those rows, those of tokens without loss (-100) left out; -1 where none was seen."""
+    smallest_label: int = 0
+    """Smallest of these labels where one is negative, else 0."""
     tokenizer_top: int = -1
     """Largest id that the tokenizer can give; -1 where none was loaded."""
     digest: str = ""
     """SHA-256 of ``lengths.npz`` followed by this object with an empty digest."""
 
 
-_ABSENT = {"largest_id": -1, "tokenizer_top": -1}
+_ABSENT = {"largest_id": -1, "smallest_id": 0, "largest_label": -1, "smallest_label": 0, "tokenizer_top": -1}
 """Fields that evidence of older versions lacks, as they read there: left out of the digest."""
 
 

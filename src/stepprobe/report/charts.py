@@ -19,6 +19,8 @@ DOTTED_HEIGHT = 230
 COLORS = ("#4f8fd6", "#d9822b", "#3f9d6b", "#a877c9", "#c95f6b", "#8a9199")
 """Mid tones: readable on white and on near-black."""
 LONGEST_LABEL = 28
+LABELLED = 4
+"""Rows and columns of a picture in cells that are labelled at most."""
 MOST_VALUES = 5000
 
 _PINCHED = "length(datum.label) > 28 ? slice(datum.label, 0, 9) + '…' + slice(datum.label, -18) : datum.label"
@@ -64,7 +66,7 @@ def spec(chart: Chart) -> Spec:
     if chart.dots is not None:
         return _framed({"data": {"values": values}, "layer": _with_dots(encoding)}, DOTTED_HEIGHT)
     if chart.mark == "rect":
-        return _framed({"data": {"values": values}, "mark": "rect", "encoding": _cells(x, y)}, WIDTH)
+        return _framed({"data": {"values": values}, "mark": "rect", "encoding": _cells(x, y, values)}, WIDTH)
     drawing: Spec = {
         "data": {"values": values},
         "mark": "bar" if chart.mark == "stacked" else chart.mark,
@@ -115,12 +117,19 @@ def _with_dots(encoding: Spec) -> list[Spec]:
     ]
 
 
-def _cells(x: Spec, y: Spec) -> Spec:
-    """Return the encoding of a picture in cells: rows from the top, the darker the more."""
-    across: Spec = {**x, "type": "ordinal", "axis": {"labelOverlap": True, "labelAngle": 0}}
-    scale: Spec = {"domain": [0, 1], "range": ["#8a919922", COLORS[0]]}
+def _cells(x: Spec, y: Spec, values: list[Spec]) -> Spec:
+    """Return the encoding of a picture in cells: rows from the top, the darker the more; what is little is seen, too.
+
+    A few cells alone are labelled: on a phone there is no room for more.
+    """
+    scale: Spec = {"type": "sqrt", "domain": [0, 1], "range": ["#8a919922", COLORS[0]]}
     color: Spec = {"field": "color", "type": "quantitative", "scale": scale, "legend": None}
-    return {"x": {**across, "scale": {}}, "y": {**across, **y, "type": "ordinal"}, "color": color}
+    axes: Spec = {}
+    for name, encoded in (("x", x), ("y", y)):
+        places = list(dict.fromkeys(row[name] for row in values))
+        axis = {"labelAngle": 0, "format": ",d", "values": places[:: -(-len(places) // LABELLED) or 1]}
+        axes[name] = {**encoded, "type": "ordinal", "axis": axis, "scale": {}}
+    return {**axes, "color": color}
 
 
 def _values(chart: Chart) -> list[Spec]:

@@ -8,10 +8,12 @@ from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Report, Table
 from stepprobe.report import bars, charts, ledger, numbers
 from stepprobe.report import findings as words
-from stepprobe.report.text import visible
+from stepprobe.report.inline_code import pieces
+from stepprobe.report.text import is_place, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 NO_CHARTS = "Charts are left out: vl-convert-python is not installed (pip install vl-convert-python)."
 
@@ -76,8 +78,28 @@ def _environment() -> "Environment":
         keep_trailing_newline=True,
     )
     environment.globals["drawn_svg"] = Markup
+    environment.filters["prose"] = _prose
+    environment.filters["cell"] = _cell
     environment.filters["unbroken"] = lambda text: visible(text).replace(" · ", f"{numbers.NBSP}· ")
     return environment
+
+
+def _prose(text: str) -> "Markup":
+    """Return a sentence, escaped, with what is code in it marked as such."""
+    from markupsafe import Markup, escape
+
+    parts = (Markup("<code>{}</code>").format(part) if code else escape(part) for part, code in pieces(visible(text)))
+    return Markup("").join(parts)
+
+
+def _cell(text: str, head: dict[str, Any]) -> "Markup":
+    """Return a cell's text, escaped: a line to copy, a place, or else a few words."""
+    from markupsafe import Markup
+
+    shown = visible(text)
+    if head["code"]:
+        return Markup('<code class="line">{}</code>').format(shown)
+    return Markup("<code>{}</code>").format(shown) if is_place(shown) else _prose(shown)
 
 
 def _pictures(report: Report) -> tuple[tuple[Picture, ...], tuple[str, ...]]:
@@ -139,6 +161,7 @@ def _columns(table: Table) -> list[dict[str, Any]]:
     return [
         {
             "title": head.title + (f" ({head.unit})" if head.unit in ("ms", "s", "ns") else ""),
+            "code": head.code,
             "cells": numbers.column([row[place] for row in table.rows], head.unit),
             "numeric": not any(isinstance(row[place], str) for row in table.rows),
         }

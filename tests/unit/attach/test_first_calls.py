@@ -171,3 +171,13 @@ def test_a_damaged_line_is_an_error(calls, tmp_path):
     path.write_bytes(path.read_bytes().replace(b"9", b"8"))
     with pytest.raises(EvidenceError, match="damaged"):
         written(tmp_path)
+
+
+def test_the_autocast_around_the_call_is_kept_unless_a_forward_of_its_own_may_begin_one(calls, tmp_path):
+    call(calls, input_ids=torch.ones(1, 3, dtype=torch.long))
+    with torch.autocast("cpu", torch.float16):
+        call(calls, input_ids=torch.ones(1, 4, dtype=torch.long))
+    wrapped = Model()
+    wrapped.forward = torch.autocast("cpu", torch.bfloat16)(wrapped.forward)
+    call(calls, model=wrapped, input_ids=torch.ones(1, 5, dtype=torch.long))
+    assert [one.call.autocast for one in written(tmp_path)] == ["", "float16", None]

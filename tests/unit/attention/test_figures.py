@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from stepprobe.analysis.attention.known import EXPECTED, known_capture
+from stepprobe.analysis.attention.pictures import SHADES
 from stepprobe.probes import mask
 from stepprobe.report import charts
 from tests.fakes.attention import config, report, value
@@ -54,3 +55,8 @@ def test_a_picture_is_drawn_in_cells_from_the_top():
     assert spec["mark"] == "rect"
     assert [spec["encoding"][axis]["type"] for axis in "xy"] == ["ordinal", "ordinal"]
     assert len(spec["data"]["values"]) == 24 * 24
+
+
+def test_a_picture_of_blocks_says_what_they_mean():
+    (table,) = [one for one in report(config("qwen3")).tables if one.name.startswith("picture")]
+    assert all(shade in table.caption for shade in SHADES)

@@ -80,7 +80,7 @@ def test_one_object_holds_what_each_probe_found(say, model, data):
 def test_the_mask_is_asked_at_the_longest_row_and_without_padding_where_rows_are_even(say, model, data):
     told = json.loads(say("check", model(), "--data", data([24] * 4), "--json")[1])
     (caption,) = [table["caption"] for table in told["tables"] if table["name"] == "layers"]
-    assert "2 x 24 tokens, padding none" in caption
+    assert "8 x 24 tokens, padding none" in caption
 
 
 def test_a_wrong_mask_ends_with_one_whatever_the_data_is_like(say, model, data):
@@ -106,7 +106,7 @@ def test_a_config_without_the_usual_names_still_has_a_vocabulary(say, tmp_path):
     config = {"model_type": "gpt2", "vocab_size": 1000, "n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 64}
     (tmp_path / "config.json").write_text(json.dumps(config))
     told = json.loads(say("check", "config.json", "--length", 32, "--json")[1])
-    assert value(told, "ce.rows") == 64
+    assert value(told, "ce.rows") == 8 * 32
     assert value(told, "ce.bytes_peak") > 0
 
 
@@ -243,6 +243,16 @@ def test_ids_in_a_parquet_file_and_in_a_nested_config(say, written, tmp_path):
     assert (code, value(json.loads(out), "vocabulary.largest_id")) == (1, 500)
 
 
+def test_a_label_that_the_loss_refuses_fails_the_check_and_warns_of_the_padding(say, written, tmp_path):
+    (tmp_path / "ids.jsonl").write_text(json.dumps({"input_ids": [1, 2, 3], "labels": [-100, -1, 3]}) + "\n")
+    for words, expected in ((("check", written(GPT2), "--data"), (1, "fail")), (("padding",), (0, "warn"))):
+        code, out, _ = say(*words, "ids.jsonl", "--json")
+        told = json.loads(out)
+        assert (code, told["verdict"]) == expected
+        assert "data.label_beyond_vocabulary" in kinds(told)
+        assert value(told, "vocabulary.smallest_label") == -1
+
+
 def tokenizer(tmp_path, entries, pad=None):
     tokenizers = pytest.importorskip("tokenizers")
     words = {"a": 0, "b": 1, "[UNK]": 2} | {f"w{number}": number for number in range(3, entries)}
@@ -281,7 +291,7 @@ def test_the_mask_of_text_is_asked_at_its_longest_row_and_text_is_cut(say, writt
     words = ("--data", "rows.jsonl", "--tokenizer", tokenizer(tmp_path, 9), "--json")
     told = json.loads(say("check", written(GPT2), *words)[1])
     (caption,) = [table["caption"] for table in told["tables"] if table["name"] == "layers"]
-    assert "2 x 50 tokens, padding right" in caption
+    assert "8 x 50 tokens, padding right" in caption
     told = json.loads(say("check", written(GPT2), *words, "--length", 40)[1])
     assert value(told, "padding.truncated_rows") == 1
 

@@ -11,6 +11,7 @@ from stepprobe import cli, store
 from stepprobe.analysis.ledger.encoding import encode_process
 from stepprobe.analysis.ledger.known import known_run
 from stepprobe.analysis.ledger.recorded import recorded
+from stepprobe.model.attention import read_capture
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.first_calls import Argument, CallLine, ModelLine
 from stepprobe.model.records import Facts
@@ -27,17 +28,17 @@ def ones(size, length):
     return Argument(kind="int64", shape=(size, length), rows=((1, 0, length - 1),) * size)
 
 
-def model_line():
+def model_line(dtype="bfloat16", **given):
     config = fake.config("qwen3").to_dict() | {"model_type": "qwen3", "max_position_embeddings": 4096}
     config.pop("transformers_version", None)
     return ModelLine(
         **{"number": 1, "name": "Qwen3ForCausalLM", "known": True, "config": json.dumps(config)},
-        **{"attention": "sdpa", "dtype": "bfloat16", "compiled": False, "checkpointing": False, "card": ""},
+        **{"attention": "sdpa", "dtype": dtype, "compiled": False, "checkpointing": False, "card": "", **given},
     )
 
 
-def call(**arguments):
-    return CallLine(model=1, training=True, arguments=arguments, attended=None)
+def call(attended=None, autocast=None, **arguments):
+    return CallLine(model=1, training=True, arguments=arguments, attended=attended, autocast=autocast)
 
 
 def ids(size, length):
@@ -49,8 +50,8 @@ LEFT = Argument(kind="int64", shape=(1, 40), rows=((0, 0, 9, 1, 1, 0, 29),))
 PACKED = Argument(kind="int64", shape=(1, 40), rows=((0, 1, 19, -19, 1, 1, 19),))
 
 
-def evidence(facts, *calls):
-    files = {"batches-rank0-pid1.jsonl": encode_process([model_line(), *calls])}
+def evidence(facts, *calls, model=None):
+    files = {"batches-rank0-pid1.jsonl": encode_process([model or model_line(), *calls])}
     if facts is not None:
         (steps,) = (content for name, content in known_run().files.items() if name.startswith("steps-"))
         files["steps-rank0-pid1.jsonl"] = steps + encode_process([Facts(facts=facts)])
@@ -101,15 +102,56 @@ def test_a_run_that_kept_nothing_says_nothing():
     assert (seen.batch_size, seen.length, seen.max_length, seen.padding) == (None, None, None, None)
 
 
-@pytest.fixture
-def run(tmp_path):
-    held = evidence(
-        {"per_device_train_batch_size": 3, "max_length": 64}, call(input_ids=ids(3, 40), attention_mask=RIGHT)
-    )
-    folder = store.create(tmp_path / "runs", "train", held, ("python", "train.py"))
+SEEN = {"float32 none 1 40x40": 2}
+
+
+@pytest.mark.parametrize(
+    ("facts", "told", "dtype", "source"),
+    [
+        ({"fp16": True}, {"attended": SEEN, "autocast": "bfloat16"}, "float32", "the attention that the run was seen"),
+        ({"fp16": True}, {"attended": {}, "autocast": "bfloat16"}, "bfloat16", "autocast of the run"),
+        ({"fp16": True, "bf16": False}, {"autocast": ""}, "float16", "fp16 of the run"),
+        ({"bf16": False}, {"autocast": ""}, "float64", "the parameters of the run"),
+        ({}, {}, "float64", "the parameters of the run, were there no autocast: that was not recorded"),
+    ],
+)
+def test_the_element_type_is_what_was_seen_then_what_was_asked_for_then_the_parameters(facts, told, dtype, source):
+    held = evidence(facts, call(input_ids=ids(3, 40)), call(input_ids=ids(3, 40), **told), model=model_line("float64"))
+    seen = recorded(held).dtype
+    assert seen.value == dtype
+    assert seen.source.startswith(source)
+
+
+def sealed(place, held):
+    folder = store.create(place / "runs", "train", held, ("python", "train.py"))
     store.keep(folder, held.files)
     store.seal(folder, "finished")
     return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return sealed(
+        tmp_path,
+        evidence(
+            {"per_device_train_batch_size": 3, "max_length": 64}, call(input_ids=ids(3, 40), attention_mask=RIGHT)
+        ),
+    )
+
+
+@pytest.mark.parametrize("made", [(), ("--batch-size", 3, "--length", 40)])
+def test_a_run_in_float32_is_asked_in_float32_with_its_own_attention(tmp_path, capfd, made):
+    model = model_line("float32", attention="eager")
+    run = sealed(tmp_path, evidence({}, call(input_ids=ids(3, 40), autocast=""), model=model))
+    figures, note, _ = asked(capfd, "check", run, *made)
+    assert note.endswith("float32 (the parameters of the run).")
+    assert figures["ce.bytes_peak"]["value"] == pytest.approx(3 * 40 * 97 * 16.4)
+    (captured,) = sorted((tmp_path / "stepprobe-runs").glob("*"))
+    calls = read_capture((captured / "attention.json").read_bytes()).calls
+    assert {(one.api, one.dtype) for one in calls} == {("eager", "float32")}
+    assert cli.main(["mask", str(run), *map(str, made), "--json"]) == 0
+    notes = json.loads(capfd.readouterr()[0])["notes"]
+    assert any(one.startswith("Kernels: a100, float32 (the parameters of the run), training") for one in notes)
 
 
 def asked(capfd, *words):
@@ -143,15 +185,23 @@ def test_an_option_goes_before_the_run(run, capfd):
     figures, note, caption = asked(capfd, "check", run, "--batch-size", 2, "--length", 24, "--padding", "left")
     assert "2 x 24 tokens, padding left" in caption
     assert figures["ce.rows"]["value"] == 2 * 24
-    assert note == "Asked with batch size 2 (--batch-size), rows of 24 tokens (--length), padding left (--padding)."
+    assert note.startswith(
+        "Asked with batch size 2 (--batch-size), rows of 24 tokens (--length), padding left (--padding), bfloat16 ("
+    )
 
 
 def test_without_a_run_the_defaults_are_named(capfd, tmp_path):
     fields = fake.config("qwen3").to_dict() | {"model_type": "qwen3", "max_position_embeddings": 4096}
     (tmp_path / "config.json").write_text(json.dumps(fields))
     _, note, _ = asked(capfd, "check", "config.json", "--length", 16)
-    assert "batch size 2 (the default, set it: --batch-size)" in note
-    (tmp_path / "lengths.csv").write_text("length\n50\n60\n")
-    _, note, _ = asked(capfd, "check", "config.json", "--data", "lengths.csv")
+    assert "batch size 8 (the default, set it: --batch-size)" in note
+    assert note.endswith("bfloat16 (assumed).")
+    (tmp_path / "lengths.csv").write_text("length\n" + "50\n60\n" * 12)
+    figures, note, _ = asked(capfd, "check", "config.json", "--data", "lengths.csv")
+    assert cli.main(["padding", "lengths.csv", "--json"]) == 0
+    alone = json.loads(capfd.readouterr()[0])["figures"]
+    shared = alone.keys() & figures.keys()
+    assert "padding.worst_batch" in shared
+    assert {name: figures[name] for name in shared} == {name: alone[name] for name in shared}
     assert "rows as long as they are" in note
     assert "padding right (from the lengths of the rows)" in note

@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -29,8 +30,6 @@ def tokenizer(tmp_path):
 
 
 def make_tokenizer(folder, template=True, pad=True, marks=True):
-    import json
-
     tokenizers = pytest.importorskip("tokenizers")
     from stepprobe.instruments.dataset import tokenizer as loading
 
@@ -59,3 +58,17 @@ def shared():
     if not place or not Path(place).is_dir():
         pytest.skip("no real corpus: STEPPROBE_SHARED_DATA names no folder")
     return Path(place)
+
+
+def write_jsonl(path, rows, opened=open):
+    """Write rows, one JSON object a line."""
+    with opened(path, "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return path
+
+
+def refused(error, words, *sources, **settings):
+    """Assert that a dataset is refused with these words."""
+    with pytest.raises(error) as raised:
+        observe(*sources, **settings)
+    assert all(word in str(raised.value) for word in words), str(raised.value)

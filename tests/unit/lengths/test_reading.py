@@ -17,7 +17,7 @@ from stepprobe.instruments.dataset.sampling import Sampler
 from stepprobe.instruments.dataset.tally import Tally
 from stepprobe.model.lengths import ABOUT, ARRAYS, About, build, decode, encode
 from tests.fakes.lengths import cells_of, chat_mix
-from tests.unit.lengths.conftest import make_tokenizer, observe
+from tests.unit.lengths.conftest import make_tokenizer, observe, refused, write_jsonl
 
 ROWS = 5000
 NAMES = ("code", "docs", "notes", "short")
@@ -32,12 +32,6 @@ def rows():
 @pytest.fixture(scope="module")
 def expected(rows):
     return cells_of([row["length"] for row in rows], [NAMES.index(row["source"]) for row in rows])
-
-
-def write_jsonl(path, rows, opened=open):
-    with opened(path, "wt") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    return path
 
 
 def write_csv(path, rows):
@@ -254,12 +248,6 @@ def test_a_sample_is_drawn_in_one_pass_without_bias():
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def refused(error, words, *sources, **settings):
-    with pytest.raises(error) as raised:
-        observe(*sources, **settings)
-    assert all(word in str(raised.value) for word in words), str(raised.value)
-
-
 def test_an_empty_file(tmp_path):
     for name in ("a.jsonl", "a.csv", "a.parquet"):
         (tmp_path / name).touch()
@@ -371,10 +359,10 @@ def test_a_pipe_that_ends_early(tmp_path):
     feeder.join()
 
 
-def test_evidence_from_before_the_largest_id_was_kept_is_read():
+def test_evidence_from_before_the_ids_were_kept_is_read():
     files = encode(build(About(sources=("all",), rows=3), {"cells": cells_of([5, 6, 7])}))
     about = json.loads(files[ABOUT])
-    for name in ("largest_id", "tokenizer_top", "digest"):
+    for name in ("largest_id", "smallest_id", "largest_label", "smallest_label", "tokenizer_top", "digest"):
         about.pop(name)
     old = {**about, "digest": ""}
     digest = hashlib.sha256(files[ARRAYS] + msgspec.json.encode(old)).hexdigest()  # as it was reckoned before
@@ -386,16 +374,22 @@ def test_evidence_from_before_the_largest_id_was_kept_is_read():
 
 
 @pytest.mark.parametrize("shape", ["records", "columns"])
-def test_the_largest_id_is_kept_padding_included(tmp_path, shape):
-    rows = [{"input_ids": [3, 9, 4], "attention_mask": [1, 1, 1]}, {"input_ids": [2, 50], "attention_mask": [1, 0]}]
+def test_extreme_ids_are_kept_padding_included_and_labels_without_those_that_bear_no_loss(tmp_path, shape):
+    rows = [
+        {"input_ids": [3, -9, 4], "attention_mask": [1, 1, 1], "labels": [-100, 60, 4]},
+        {"input_ids": [2, 50], "attention_mask": [1, 0], "labels": [-1, -100]},
+        {"input_ids": [-100], "attention_mask": [0], "labels": [-100]},
+    ]
     if shape == "columns":
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
 
-        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ids")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ids", row_group_size=1)
     else:
         write_jsonl(tmp_path / "ids", rows)
-    assert observe(tmp_path / "ids").about.largest_id == 50
+    about = observe(tmp_path / "ids", block_rows=1).about
+    assert (about.smallest_id, about.largest_id) == (-100, 50)
+    assert (about.smallest_label, about.largest_label) == (-1, 60)
 
 
 @pytest.mark.parametrize("ids", ["[1, null]", "[0, true]", "[1, 2.5]"])

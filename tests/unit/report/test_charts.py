@@ -42,6 +42,17 @@ def test_hostile_labels_are_text():
     assert not any("\u202e" in text or "\x1b" in text for text in words)
 
 
+def test_labels_of_a_picture_in_cells_do_not_run_into_each_other():
+    places = [place * 131072 // 32 for place in range(32)]
+    cells = tuple({"key": key, "query": query, "seen": 0.5} for query in places for key in places)
+    root, _ = drawn(charts.spec(chart(mark="rect", x="key", y="query", color="seen", values=cells)))
+    across, down = (
+        [one for one in axis.iter() if one.tag.endswith("}text") and "translate(" in one.get("transform", "")]
+        for axis in root.findall('.//*[@class="mark-text role-axis-label"]')
+    )
+    assert [one.text for one in across] == [one.text for one in down] == ["0", "32,768", "65,536", "98,304"]
+
+
 def test_names_of_fields_are_not_read_as_paths():
     root, _ = drawn(charts.spec(chart()))
     bars = root.findall('.//*[@class="mark-rect role-mark marks"]/*')

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SIDE = 16
 SHADES = "·░▒▓█"
+LEGEND = "Of the pairs in a cell are seen: {} none, {} few, {} about half, {} most, {} all.".format(*SHADES)
 MOST = 4
 """Distinct masks that are drawn."""
 
@@ -79,15 +80,16 @@ def _table(number: int, name: str, view: View, seen: Seen) -> Table:
         title=f"Mask: {name}",
         columns=(Column(title="query", unit="count"), Column(title="keys →")),
         rows=tuple((place * queries // len(lines), line) for place, line in enumerate(lines)),
+        caption=LEGEND,
     )
 
 
 def _chart(number: int, name: str, view: View, seen: Seen) -> Chart:
     cells = coverage(seen, _keys(view), 2 * SIDE)
     side = len(cells)
-    scale = seen.first.shape[1] // side
+    keys, queries = _keys(view), seen.first.shape[1]
     values: list[dict[str, Cell]] = [
-        {"key": column * scale, "query": row * scale, "seen": float(part)}
+        {"key": column * keys // side, "query": row * queries // side, "seen": float(part)}
         for row, line in enumerate(cells.tolist())
         for column, part in enumerate(line)
     ]

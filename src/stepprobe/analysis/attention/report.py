@@ -4,8 +4,10 @@ from stepprobe.analysis.attention.answer import Answer
 from stepprobe.analysis.attention.assertions import Assertion, assertions
 from stepprobe.analysis.attention.figures import mask_figures
 from stepprobe.analysis.attention.findings import mask_findings
+from stepprobe.analysis.attention.kernels import Card
 from stepprobe.analysis.attention.pictures import pictures
 from stepprobe.analysis.attention.tables import assertion_table, kernel_table, layer_table
+from stepprobe.analysis.attention.views import View
 from stepprobe.analysis.unmeasured import unmeasured
 from stepprobe.model.attention import Capture
 from stepprobe.model.evidence import Evidence
@@ -30,7 +32,7 @@ def mask_report(evidence: Evidence, told: Answer, controls: tuple[Control, ...])
         controls=(*controls, *told.controls),
         tables=(layer_table(told), kernel_table(told), assertion_table(asked), *tables),
         charts=charts,
-        notes=(*told.capture.notes, *_notes(told)),
+        notes=(*told.capture.notes, *_notes(told, evidence.options.get("dtype_from", ""))),
         environment=dict(evidence.environment),
     )
 
@@ -65,9 +67,11 @@ def _twin_total(told: Answer) -> int:
     return told.twin.total if told.twin is not None else 0
 
 
-def _notes(told: Answer) -> tuple[str, ...]:
+def _notes(told: Answer, dtype_from: str) -> tuple[str, ...]:
     capture = told.capture
-    notes = [f"Kernels: {told.card.name}, {told.card.dtype}, training; predicted from rules, no GPU was asked."]
+    dtype = ", ".join(dict.fromkeys(_dtype(view, told.card) for view in told.views)) or told.card.dtype
+    dtype += f" ({dtype_from})" if dtype_from else ""
+    notes = [f"Kernels: {told.card.name}, {dtype}, training; predicted from rules, no GPU was asked."]
     unread = {mask.name: mask.opaque for mask in capture.masks if mask.opaque}
     notes += [f"{name} could not be read ({why}); the twin decides on it." for name, why in unread.items()]
     notes += [
@@ -90,6 +94,11 @@ def _notes(told: Answer) -> tuple[str, ...]:
     if capture.compiled:
         notes.append("Masks are made as under torch.compile of the installed torch.")
     return tuple(notes)
+
+
+def _dtype(view: View, card: Card) -> str:
+    """Return the element type of a call on a card, which may have no bfloat16."""
+    return card.dtype if view.call.dtype == "bfloat16" else view.call.dtype
 
 
 def nothing(evidence: Evidence, controls: tuple[Control, ...]) -> Report:

@@ -8,7 +8,7 @@ from stepprobe.analysis.ledger.job import read_job
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.ledger.shapes import rectangles
 from stepprobe.model.evidence import Evidence
-from stepprobe.model.first_calls import Argument, KeptCall, read_first_calls, values
+from stepprobe.model.first_calls import Argument, KeptCall, element_type, read_first_calls, values
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +30,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens after which the job cuts a row."""
     padding: Told | None = None
     """What the collator makes, as in ``--padding``."""
+    dtype: Told | None = None
+    """Element type in which the model computes, by torch's name."""
 
 
 def recorded(evidence: Evidence) -> Recorded:
@@ -48,6 +50,7 @@ def recorded(evidence: Evidence) -> Recorded:
         length=Told(value=str(length), source="the longest batch that the run was seen to make") if length else None,
         max_length=_fact(facts, "max_length"),
         padding=_padding(kept),
+        dtype=_dtype(facts, kept),
     )
 
 
@@ -63,6 +66,21 @@ def _batch_size(facts: Mapping[str, object], shapes: list[tuple[int, int]]) -> T
         if told := _fact(facts, name):
             return told
     return Told(value=str(shapes[0][0]), source="the batches that the run was seen to make") if shapes else None
+
+
+def _dtype(facts: Mapping[str, object], kept: tuple[KeptCall, ...]) -> Told | None:
+    """Return what the model itself was seen to do, then what the trainer was asked for, then what is left to tell."""
+    seen = sorted(kept, key=lambda one: (not one.call.attended, not one.call.autocast))
+    if seen and (seen[0].call.attended or seen[0].call.autocast):
+        return _told(*element_type(seen[0]))
+    for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
+        if facts.get(name) is True:
+            return Told(value=dtype, source=f"{name} of the run")
+    return _told(*element_type(seen[0])) if seen else None
+
+
+def _told(value: str, source: str) -> Told | None:
+    return Told(value=value, source=source) if value else None
 
 
 def _watched(process: Process) -> Iterator[tuple[int, int]]:

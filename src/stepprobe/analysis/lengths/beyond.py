@@ -1,4 +1,4 @@
-"""Whether a dataset fits a model: rows no longer than its positions, ids no larger than its vocabulary."""
+"""Whether a dataset fits a model: rows no longer than its positions, ids and labels inside its vocabulary."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from stepprobe.analysis.lengths.options import Options
 from stepprobe.model.attention import Capture
 from stepprobe.model.estimate import Estimate, exact
 from stepprobe.model.finding import Finding, Remedy
-from stepprobe.model.lengths import About, Lengths
+from stepprobe.model.lengths import IGNORED, About, Lengths
 from stepprobe.model.report import Verdict
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Rows = Ints | NDArray[np.float64]
 
+BEYOND = "tokenizer.beyond_vocabulary"
 CRASH = "an index error on the CPU, a device-side assert on a GPU"
 
 
@@ -39,7 +40,7 @@ def fit(capture: Capture, lengths: Lengths, options: Options) -> Fit:
         lengths: The dataset.
         options: ``max_length`` cuts rows first.
     """
-    both = (_positions(capture, counts(lengths), options), _vocabulary(capture, lengths.about))
+    both = (_positions(capture, counts(lengths), options), vocabulary(capture.vocabulary, lengths.about))
     worst: tuple[Verdict, ...] = ("fail", "warn", "ok")
     return Fit(
         figures={**both[0].figures, **both[1].figures},
@@ -96,19 +97,41 @@ def _beyond_positions(rows: int, share: Estimate, most: int, table: bool) -> Fin
     )
 
 
-def _vocabulary(capture: Capture, about: About) -> Fit:
-    """Compare the largest ids with what the model can embed; a vocabulary padded beyond the tokenizer's is fine."""
-    size, seen, top = capture.vocabulary, about.largest_id, about.tokenizer_top
-    if not size or max(seen, top) < 0:
-        return Fit()
-    figures = {"vocabulary.model": exact(size, "count", 1, "vocab_size of the config")}
-    if seen >= 0:
-        method = "largest token id of rows and padding that was seen"
-        figures["vocabulary.largest_id"] = exact(seen, "count", about.tokenised or about.rows, method)
-    if top >= 0:
-        figures["vocabulary.tokenizer_top"] = exact(top, "count", 1, "largest id that the tokenizer can give")
-    findings = tuple(_beyond_vocabulary(size, seen, top, figures))
-    return Fit(figures=figures, findings=findings, verdict=("fail" if seen >= size else "warn") if findings else "ok")
+def vocabulary(size: int, about: About) -> Fit:
+    """Hold ids and labels to what a model can embed; a vocabulary padded beyond the tokenizer's is fine.
+
+    Args:
+        size: Ids that the model can embed; 0 where that is not known: only negative ones are found then.
+        about: The extreme ids and labels of the dataset.
+    """
+    seen, top, labels = about.largest_id, about.tokenizer_top, (about.smallest_label, about.largest_label)
+    figures = _vocabulary_figures(size, about)
+    findings = (
+        *(_beyond_vocabulary(size, seen, top, figures) if size else ()),
+        *(_negative_id(about.smallest_id, figures) if about.smallest_id < 0 else ()),
+        *(_beyond_labels(size, labels, figures) if labels[0] < 0 or 0 < size <= labels[1] else ()),
+    )
+    sure = 0 < size <= seen or any(one.kind != BEYOND for one in findings)
+    return Fit(figures=figures, findings=findings, verdict="fail" if sure else "warn" if findings else "ok")
+
+
+def _vocabulary_figures(size: int, about: About) -> dict[str, Estimate]:
+    rows = about.tokenised or about.rows
+    methods = {
+        "largest_id": "largest token id of rows and padding that was seen",
+        "smallest_id": "smallest token id that was seen, below 0",
+        "largest_label": "largest label that was seen",
+        "smallest_label": f"smallest label that was seen, below 0; {IGNORED} left out",
+        "tokenizer_top": "largest id that the tokenizer can give",
+    }
+    seen = {name: int(getattr(about, name)) for name in methods}
+    found = {
+        f"vocabulary.{name}": exact(value, "count", 1 if name == "tokenizer_top" else rows, methods[name])
+        for name, value in seen.items()
+        if (value < 0) == name.startswith("smallest")
+    }
+    known = {"vocabulary.model": exact(size, "count", 1, "vocab_size of the config")} if size and found else {}
+    return known | found
 
 
 def _beyond_vocabulary(size: int, seen: int, top: int, figures: dict[str, Estimate]) -> Iterator[Finding]:
@@ -126,7 +149,7 @@ def _beyond_vocabulary(size: int, seen: int, top: int, figures: dict[str, Estima
         )
     over = figures["vocabulary.largest_id" if seen >= size else "vocabulary.tokenizer_top"]
     yield Finding(
-        kind="tokenizer.beyond_vocabulary",
+        kind=BEYOND,
         title=title,
         where="",
         cost=exact(over.value + 1 - size, "count", over.n, "ids up to the largest, beyond the model's"),
@@ -136,4 +159,47 @@ def _beyond_vocabulary(size: int, seen: int, top: int, figures: dict[str, Estima
             Remedy(action="where tokens were added: model.resize_token_embeddings(len(tokenizer))", predicted=None),
         ),
         cites=tuple(figures),
+    )
+
+
+def _negative_id(smallest: int, figures: dict[str, Estimate]) -> Iterator[Finding]:
+    yield Finding(
+        kind="data.negative_id",
+        title=(
+            f"The data holds token id {smallest:,}, and no model embeds one below 0: the first ends the job with "
+            f"{CRASH}."
+        ),
+        where="",
+        cost=exact(-smallest, "count", figures["vocabulary.smallest_id"].n, "ids down to the smallest, below 0"),
+        share=1.0,
+        remedies=(
+            Remedy(
+                action=f"pad input_ids with the tokenizer's pad_token_id: {IGNORED} belongs into labels alone",
+                predicted=None,
+            ),
+        ),
+        cites=("vocabulary.smallest_id",),
+    )
+
+
+def _beyond_labels(size: int, labels: tuple[int, int], figures: dict[str, Estimate]) -> Iterator[Finding]:
+    """Judge labels by what cross entropy takes: classes of the head, and what marks a token without loss."""
+    smallest, largest = labels
+    wrong, over = (smallest, -smallest) if smallest < 0 else (largest, largest + 1 - size)
+    both = f" and {largest:,}" if smallest < 0 and 0 < size <= largest else ""
+    name = "vocabulary.smallest_label" if smallest < 0 else "vocabulary.largest_label"
+    classes = f"0 to {size - 1:,}" if size else "ids from 0 on"
+    mark = f"mark tokens without loss with {IGNORED}, which the loss leaves out; no other negative number is"
+    anew = "make the labels with the tokenizer that belongs to the model"
+    yield Finding(
+        kind="data.label_beyond_vocabulary",
+        title=(
+            f"The data holds label {wrong:,}{both}, and the loss takes {classes}, and {IGNORED} for tokens that bear "
+            f"none: the first other one ends the job with {CRASH}."
+        ),
+        where="",
+        cost=exact(over, "count", figures[name].n, "labels up to the farthest, outside the model's"),
+        share=over / (over + size) if size else 1.0,
+        remedies=(Remedy(action=mark if smallest < 0 else anew, predicted=None),),
+        cites=tuple(one for one in figures if one.endswith("_label") or one == "vocabulary.model"),
     )

@@ -23,6 +23,7 @@ def loss_figures(
     hidden = sizes.hidden if sizes else 0
     head = chunks.Head(vocabulary=vocabulary, hidden=hidden, dtype=options.dtype, trained=options.trained_head)
     choice = chunks.choose(rows, head, made, float(options.budget) if options.budget else None)
+    kind = "fp32" if options.dtype == "fp32" else "16-bit"
     usual, low, high = (each * rows * vocabulary for each in chunks.BYTES_PER_LOGIT[options.dtype])
     figures = {
         "ce.rows": exact(rows, "tokens", 1, "slots of the largest batch"),
@@ -32,7 +33,7 @@ def loss_figures(
             low=low,
             high=high,
             n=1,
-            method=f"unfused {options.dtype} loss: rows × vocabulary of {vocabulary:,} × bytes a logit at the peak",
+            method=f"unfused {kind} loss: rows × vocabulary of {vocabulary:,} × bytes a logit at the peak",
         ),
         "ce.chunk_rows": exact(choice.chunk, "count", 1, f"chosen: {choice.reason}"),
         "ce.bytes_peak_chunked": exact(choice.chunked, "bytes", 1, "the same in chunks, gradients included"),

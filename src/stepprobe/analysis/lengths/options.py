@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
+_WIDE = ("fp32", "float32", "float64")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How rows become batches."""
@@ -34,6 +37,7 @@ class Options:
     """Tokens of a pack; None takes ``max_length``, or the longest row."""
     trained_head: bool = True
     dtype: str = "bf16"
+    """``bf16``, for any type of 16 bits, or ``fp32``."""
     budget: int | None = None
     """Bytes that the loss may take."""
 
@@ -66,7 +70,7 @@ def read_options(options: Mapping[str, str]) -> Options:
         pack_to=whole["pack_to"] or None,
         budget=whole["budget"] or None,
         trained_head=options.get("frozen_head", "") != "yes",
-        dtype=options.get("dtype") or "bf16",
+        dtype="fp32" if options.get("dtype") in _WIDE else "bf16",
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from stepprobe.analysis.controls import recover
 from stepprobe.analysis.lengths import chunks, loss_report, padding_report
+from stepprobe.analysis.lengths.beyond import Fit, vocabulary
 from stepprobe.analysis.lengths.calibration import counts
 from stepprobe.analysis.lengths.cost import model_sizes
 from stepprobe.analysis.lengths.known import PADDING_EXPECTED, two_lengths
@@ -37,15 +38,16 @@ def padding_answer(evidence: Evidence) -> Report:
     figures = padding_report.padding_figures(lengths.about, found, seen, options)
     loss, tables, said = _loss(evidence, lengths, int(figures["padding.worst_batch"].value), options)
     controls = (*controls, *loss_report.measured_controls(chunks.read_measured(evidence.files)))
-    broken = [one.name for one in controls if not one.ok]
+    broken, held = [one.name for one in controls if not one.ok], _held(evidence, lengths.about)
     limits, sizes = padding_report.limit_rows(found, options), padding_report.size_rows(found, options)
     slot = loss["ce.bytes_peak"].value / loss["ce.rows"].value if loss else 0.0
     return Report(
         command=evidence.command,
-        verdict="not measured" if broken else _verdict(lengths.about),
+        verdict="not measured" if broken else _verdict(lengths.about, held),
         title=evidence.subject,
         headline=_broken(broken) if broken else _headline(figures, options),
-        figures={**figures, **loss},
+        figures={**figures, **held.figures, **loss},
+        findings=held.findings,
         controls=controls,
         tables=(
             padding_report.source_table(lengths.about, found),
@@ -57,6 +59,12 @@ def padding_answer(evidence: Evidence) -> Report:
         notes=(*padding_report.notes(lengths.about, seen, found), *said),
         environment=dict(evidence.environment),
     )
+
+
+def _held(evidence: Evidence, about: About) -> Fit:
+    """Hold ids and labels to the model's vocabulary, where a model is named."""
+    model = model_sizes(evidence.files)
+    return vocabulary(model.vocabulary if model else 0, about)
 
 
 def _figures(evidence: Evidence) -> dict[str, Estimate]:
@@ -106,8 +114,8 @@ def _oom_alone(evidence: Evidence, controls: tuple[Control, ...]) -> Report:
     )
 
 
-def _verdict(about: About) -> Verdict:
-    return "warn" if about.skipped_rows or about.unmasked_rows or about.padded_rows else "ok"
+def _verdict(about: About, held: Fit) -> Verdict:
+    return "warn" if held.findings or about.skipped_rows or about.unmasked_rows or about.padded_rows else "ok"
 
 
 def _headline(figures: Mapping[str, Estimate], options: Options) -> str:

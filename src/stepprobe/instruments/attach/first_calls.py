@@ -120,6 +120,7 @@ class FirstCalls:
         arguments = {str(name)[:80]: self._told(name, value) for name, value in named.items() if value is not None}
         training = bool(base.training and self._torch.is_grad_enabled())
         self._call = {"model": model, "training": training, "arguments": arguments, "attended": {} if detail else None}
+        self._call["autocast"] = self._autocast(root, base)
 
     def _model(self, base: Any, compiled: bool) -> int | None:
         """Return the number of a model whose config is kept; None for what is no model of transformers."""
@@ -157,6 +158,17 @@ class FirstCalls:
         if self._observer.facts.get("device") == "cuda" and cuda.is_initialized():
             return str(cuda.get_device_name())
         return str(self._observer.facts.get("device", "cpu"))
+
+    def _autocast(self, root: Any, base: Any) -> str | None:
+        """Return the element type of the autocast in force; None where a forward of its own may yet begin one."""
+        if "forward" in vars(root) or "forward" in vars(base):
+            return None
+        device = next(base.parameters()).device.type
+        try:
+            on = self._torch.is_autocast_enabled(device)
+        except TypeError:  # before torch 2.4
+            return None
+        return _plain(self._torch.get_autocast_dtype(device)) if on else ""
 
     def _told(self, name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, self._torch.Tensor):

@@ -51,6 +51,7 @@ class Checked:
             "length": str(question.length),
             "max_length": str(self.max_length or ""),
             "padding": question.padding,
+            "dtype": question.dtype,
             **self.sources,
         }
         subject = seen.subject if counted is None else f"{seen.subject}, {counted.subject}"

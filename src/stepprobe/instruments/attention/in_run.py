@@ -12,7 +12,7 @@ from stepprobe.instruments.attention.configs import Config, need_transformers, r
 from stepprobe.instruments.attention.observed import Observed, Way
 from stepprobe.instruments.uncollected import uncollected
 from stepprobe.model.attention import Capture, write_capture
-from stepprobe.model.first_calls import FORETOLD, KeptCall, ModelLine, read_first_calls, values
+from stepprobe.model.first_calls import FORETOLD, KeptCall, ModelLine, element_type, read_first_calls, values
 
 MOST = 2
 """Calls whose masks are foretold: the time is the user's, who waits for the report."""
@@ -31,8 +31,12 @@ def main(folder: str) -> None:
         sys.exit(str(error))
 
 
-def of_folder(folder: Path) -> tuple[Capture, str]:
+def of_folder(folder: Path, dtype: str = "") -> tuple[Capture, str]:
     """Return the capture of the first batch of a run that is worth one, and what it trained on.
+
+    Args:
+        folder: The run.
+        dtype: Element type of floats; what the kept calls say when empty.
 
     Raises:
         UsageError: The run kept no batch.
@@ -40,7 +44,7 @@ def of_folder(folder: Path) -> tuple[Capture, str]:
         EvidenceError: What it kept is damaged.
     """
     kept = worth(kept_calls(folder))
-    for _, capture in foretell(kept[:1]):
+    for _, capture in foretell(kept[:1], dtype):
         return capture, kept[0].model.card
     raise AssertionError("each kept call is foretold")
 
@@ -60,15 +64,14 @@ def kept_calls(folder: Path) -> tuple[KeptCall, ...]:
     return kept
 
 
-def config_of_folder(folder: Path) -> Config:
-    """Return the config of the model that a run kept batches of.
+def model_of_folder(folder: Path) -> ModelLine:
+    """Return the model that a run kept batches of.
 
     Raises:
         UsageError: It kept none.
-        NotObserved: The config cannot be had here.
         EvidenceError: What it kept is damaged.
     """
-    return config_of(kept_calls(folder)[0].model)
+    return kept_calls(folder)[0].model
 
 
 def _kept(folder: Path) -> tuple[KeptCall, ...]:
@@ -87,8 +90,8 @@ def _shape(one: KeptCall) -> dict[str, Any]:
     return {name: [told.shape, told.rows, told.value] for name, told in one.call.arguments.items()}
 
 
-def foretell(kept: tuple[KeptCall, ...]) -> Iterator[tuple[int, Capture]]:
-    """Yield the capture of each call with its number.
+def foretell(kept: tuple[KeptCall, ...], dtype: str = "") -> Iterator[tuple[int, Capture]]:
+    """Yield the capture of each call with its number, in an element type or, when that is empty, in their own.
 
     Raises:
         NotObserved: The model's class is not to be had here as it was there, or what masks depend on was not kept.
@@ -96,11 +99,15 @@ def foretell(kept: tuple[KeptCall, ...]) -> Iterator[tuple[int, Capture]]:
     if not kept:
         return
     model = kept[0].model
-    way = Way(compiled=model.compiled, checkpointing=model.checkpointing)
-    observed = Observed(config_of(model), model.attention or None, way, dtype_of(kept[0]))
+    observed = Observed(config_of(model), model.attention or None, way_of(model), dtype or element_type(kept[0])[0])
     said = ("The batch is one that the job passed, without its text.",)
     for one in kept:
         yield one.number, observed.capture("kept", inputs_of(one), said)
+
+
+def way_of(model: ModelLine) -> Way:
+    """Return how the job ran its model."""
+    return Way(compiled=model.compiled, checkpointing=model.checkpointing)
 
 
 def config_of(model: ModelLine) -> Config:
@@ -121,12 +128,6 @@ def config_of(model: ModelLine) -> Config:
             f"the job ran with transformers {there} and stepprobe has {here}; install stepprobe where the job runs"
         )
     return read_raw(raw)
-
-
-def dtype_of(one: KeptCall) -> str:
-    """Return the element type of the queries: as seen where attention was counted, else the parameters'."""
-    seen = [key.split()[0] for key in one.call.attended or {}]
-    return seen[0] if seen else one.model.dtype
 
 
 def inputs_of(one: KeptCall) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import msgspec
 from stepprobe.errors import UsageError
 from stepprobe.instruments.attention import batches, models
 from stepprobe.instruments.attention.configs import need_transformers, read_config, version_notes
-from stepprobe.instruments.attention.in_run import config_of_folder, of_folder
-from stepprobe.instruments.attention.observed import Way, observe
+from stepprobe.instruments.attention.in_run import config_of, model_of_folder, of_folder, way_of
+from stepprobe.instruments.attention.observed import Observed, Way
 from stepprobe.instruments.environment import environment
 from stepprobe.instruments.uncollected import uncollected
 from stepprobe.model.attention import CAPTURE, Capture, write_capture
@@ -25,12 +25,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     length: int = LENGTH
-    size: int = 2
+    size: int
+    """Rows of a batch."""
     padding: str = "none"
     made: bool = False
     """Make a batch of this shape also where ``model`` is a run that kept its own."""
     card: str = ""
     command: str = "mask"
+    dtype: str = ""
+    """Element type in which the job computes; bfloat16, which is assumed, when empty."""
+    dtype_from: str = "assumed"
     passes_cache_off: bool = True
     """Whether the loop passes ``use_cache=False``, as HF Trainer and TRL do."""
     options: tuple[str, ...] = ()
@@ -59,7 +63,8 @@ class Model:
         if asked.padding not in batches.KINDS:
             raise UsageError(f"unknown padding {asked.padding!r}; there are: {', '.join(batches.KINDS)}")
         with uncollected():
-            return self._observed(need_transformers())
+            seen = self._observed(need_transformers())
+        return msgspec.structs.replace(seen, options={**seen.options, "dtype_from": asked.dtype_from})
 
     def _observed(self, version: str) -> Evidence:
         asked = self.question
@@ -67,22 +72,24 @@ class Model:
         if run and not asked.made:
             return self._of_run()
         with models.quiet():
-            read = (
-                config_of_folder(Path(asked.model)) if run else read_config(asked.model, "remote-code" in asked.options)
-            )
+            attention, way = asked.attention, Way(compiled="compile" in asked.options)
+            if run:
+                model = model_of_folder(Path(asked.model))
+                read, attention = config_of(model), attention or model.attention or None
+                way = msgspec.structs.replace(way_of(model), compiled=way.compiled or model.compiled)
+            else:
+                read = read_config(asked.model, "remote-code" in asked.options)
             length, clamped = clamp(read.text, asked.length)
             batch = batches.make(asked.padding, asked.size, length)
             given = {"use_cache": False} if asked.passes_cache_off else {}
             notes = (*version_notes(version), *read.notes, *clamped)
-            capture = observe(
-                read, asked.padding, batch | given, asked.attention, Way(compiled="compile" in asked.options), notes
-            )
+            capture = Observed(read, attention, way, asked.dtype).capture(asked.padding, batch | given, notes)
         return as_evidence(capture, asked.model, asked.card, asked.command)
 
     def _of_run(self) -> Evidence:
         """Return the capture of a batch that a run folder kept."""
         with models.quiet():
-            capture, device = of_folder(Path(self.question.model))
+            capture, device = of_folder(Path(self.question.model), self.question.dtype)
         evidence = as_evidence(capture, self.question.model, self.question.card, self.question.command)
         return msgspec.structs.replace(evidence, options={"device": device, **evidence.options})
 

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stepprobe.instruments.dataset.columns import NO_IDS, Span
 from stepprobe.instruments.dataset.records import Problems
+from stepprobe.model.lengths import IGNORED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +21,10 @@ class Counted(NamedTuple):
     lengths: "Ints"
     labelled: "Ints | None"
     padded: int
-    largest: int = -1
-    """Largest token id, padding included; -1 where there is none."""
+    span: Span = NO_IDS
+    """Of token ids, padding included."""
+    labels: Span = NO_IDS
+    """Of labels, those of tokens without loss left out."""
 
 
 def lengths(column: "pyarrow.Array", place: str, first_row: int, problems: Problems) -> Counted:
@@ -47,6 +51,35 @@ def lengths(column: "pyarrow.Array", place: str, first_row: int, problems: Probl
     return Counted(kept, (values[kept] if bad.any() else values).astype(np.int64, copy=False), None, 0)
 
 
+def are_plain(batch: "pyarrow.RecordBatch", column: str) -> bool:
+    """Tell whether token ids, their mask and their labels are lists of whole numbers without a hole, equally long.
+
+    Then they can be counted as columns; all else is read row by row, which names what is broken.
+    """
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    whole = pc.list_value_length(batch.column(column)) if _is_list(batch.column(column).type) else None
+    for name in (column, *(one for one in ("attention_mask", "labels") if one in batch.schema.names)):
+        lists = batch.column(name)
+        if whole is None or not _is_list(lists.type) or lists.null_count or lists.flatten().null_count:
+            return False
+        held = lists.type.value_type
+        if not (types.is_integer(held) and not types.is_uint64(held)) and not types.is_boolean(held):
+            return False
+        if types.is_boolean(held) and name != "attention_mask":
+            return False
+        if name == "attention_mask" and not pc.list_value_length(lists).cast("int64").equals(whole.cast("int64")):
+            return False
+    return True
+
+
+def _is_list(held: "pyarrow.DataType") -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(held) or types.is_large_list(held) or types.is_fixed_size_list(held))
+
+
 def ids(batch: "pyarrow.RecordBatch", column: str, pad: int | None) -> Counted:
     """Return the lengths of lists of token ids, without padding inside them, and their labelled tokens."""
     import numpy as np
@@ -63,11 +96,19 @@ def ids(batch: "pyarrow.RecordBatch", column: str, pad: int | None) -> Counted:
     else:
         real = whole
     labelled = (
-        np.minimum(_count(batch.column("labels"), lambda flat: flat != -100), real) if "labels" in names else real
+        np.minimum(_count(batch.column("labels"), lambda flat: flat != IGNORED), real) if "labels" in names else real
     )
-    largest = pc.max(lists.flatten()).as_py()
     padded = int((real < whole).sum())
-    return Counted(np.ones(len(whole), bool), real, labelled, padded, -1 if largest is None else int(largest))
+    labels = _span(batch.column("labels"), without=IGNORED) if "labels" in names else NO_IDS
+    return Counted(np.ones(len(whole), bool), real, labelled, padded, _span(lists), labels)
+
+
+def _span(lists: "pyarrow.Array", without: int | None = None) -> Span:
+    import pyarrow.compute as pc
+
+    flat = lists.flatten()
+    found = pc.min_max(flat if without is None else flat.filter(pc.not_equal(flat, without))).as_py()
+    return NO_IDS if found["max"] is None else (min(int(found["min"]), 0), int(found["max"]))
 
 
 def _count(lists: "pyarrow.Array", wanted: Any) -> "Ints":  # noqa: ANN401 - a function of an array

@@ -1,11 +1,12 @@
 """Which column of a record holds its length, its tokens or its text, and what the value is."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from stepprobe.errors import UsageError
+from stepprobe.model.lengths import IGNORED
 
 LENGTH_NAMES = ("length", "lengths", "n_tokens", "num_tokens", "token_count", "seq_len", "input_length", "n")
 MESSAGE_NAMES = ("messages", "conversations", "conversation", "chat")
@@ -15,6 +16,11 @@ SOURCE_NAMES = ("source", "dataset", "subset")
 LENGTH_MOST = 1 << 40
 """Tokens from which on a number is taken for something else."""
 
+Span = tuple[int, int]
+"""Smallest and largest of some ids, the smallest being 0 where none is negative."""
+NO_IDS: Span = (0, -1)
+
+_ID_MOST = 1 << 63
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant"}
 
 
@@ -42,7 +48,7 @@ def choose(names: Sequence[str], column: str | None, source: str | None) -> Fiel
     """
     for wanted in (column, source):
         if wanted is not None and wanted not in names:
-            raise UsageError(f"no column {wanted!r}{_nearest(wanted, names)}; there are: {', '.join(names)}")
+            raise UsageError(f"no column {wanted!r}{_nearest(wanted, names)}; there are: {_shown(names)}")
     origin = source or next((name for name in SOURCE_NAMES if name in names), None)
     if column is not None:
         return Fields(_kind(column), column, origin)
@@ -54,8 +60,13 @@ def choose(names: Sequence[str], column: str | None, source: str | None) -> Fiel
     if found := next((name for name in TEXT_NAMES if name in names), None):
         return Fields("text", found, origin)
     raise UsageError(
-        f"no column of lengths, input_ids, messages or text; there are: {', '.join(names)}. Name one with --column"
+        f"no column of lengths, input_ids, messages or text; there are: {_shown(names)}. Name one with --column"
     )
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Return the names of columns, which are foreign text, for a message."""
+    return ", ".join(name if name.isprintable() else ascii(name) for name in names) or "none"
 
 
 def _kind(column: str) -> str:
@@ -100,8 +111,15 @@ class Ids:
     length: int
     labelled: int
     padded: bool
-    largest: int
-    """Largest id, padding included; -1 in an empty row."""
+    span: Span
+    """Of its ids, padding included."""
+    labels: Span
+    """Of its labels, those of tokens without loss left out."""
+
+
+def wider(*spans: Span) -> Span:
+    """Return the span of all."""
+    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
@@ -111,26 +129,50 @@ def ids_of(record: Mapping[str, Any], column: str, pad: int | None) -> Ids:
         BadValue: It is no list of numbers.
     """
     ids = record.get(column)
-    if not isinstance(ids, list) or (ids and not _is_id(ids[0])):
-        raise BadValue(f"{column} is a {type(ids).__name__}, not a list of token ids")
-    mask, labels = record.get("attention_mask"), record.get("labels")
-    length = len(ids)
+    if ids is None:
+        raise BadValue(f"the row has no {column}")
+    if not isinstance(ids, list) or (ids and isinstance(ids[0], list | bool)):
+        of = f" of {type(ids[0]).__name__}s" if isinstance(ids, list) else ""
+        raise BadValue(f"{column} is a {type(ids).__name__}{of}, not a list of token ids")
+    mask, length = record.get("attention_mask"), len(ids)
     if isinstance(mask, list) and len(mask) == length:
         real = sum(1 for one in mask if one)
     else:
         real = length - _pad_run(ids, pad)
-    labelled = sum(1 for one in labels if one != -100) if isinstance(labels, list) else real
+    labelled, labels = _labels_of(record.get("labels")) or (real, NO_IDS)
+    return Ids(real, min(labelled, real), real < length, _span(ids, column), labels)
+
+
+def _labels_of(labels: object) -> tuple[int, Span] | None:
+    """Return how many labels bear loss, and their span; None for none, or another kind: a classifier's.
+
+    Raises:
+        BadValue: There is a hole among them.
+    """
+    if not isinstance(labels, list):
+        return None
     try:
-        largest = max(ids, default=-1)
+        return len(labels) - labels.count(IGNORED), _span(set(labels) - {IGNORED}, "labels")
+    except (BadValue, TypeError):
+        if None in labels:
+            raise BadValue("labels holds null among its token ids") from None
+        return None
+
+
+def _span(ids: Collection[int], column: str) -> Span:
+    """Return the span of whole numbers; their sum tells whether all are, since a dataset holds very many."""
+    try:
+        low, high = min(ids, default=0), max(ids, default=-1)
+        whole = isinstance(sum(ids), int) and _is_id(low) and _is_id(high)
     except TypeError:
-        largest = None
-    if not _is_id(largest):
+        whole = False
+    if not whole:
         raise BadValue(f"{column} holds something else among its token ids")
-    return Ids(real, min(labelled, real), real < length, largest)
+    return min(low, 0), high
 
 
-def _is_id(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_ID_MOST <= value < _ID_MOST
 
 
 def _pad_run(ids: list[int], pad: int | None) -> int:
@@ -170,7 +212,10 @@ def messages_of(value: object, column: str) -> list[dict[str, Any]]:
     for number, message in enumerate(value):
         if not isinstance(message, dict):
             raise BadValue(f"{column}[{number}] is a {type(message).__name__}, not a message")
-        if "from" in message and "value" in message and "role" not in message:
+        speaker = "from" if "role" not in message and "value" in message else "role"
+        if not isinstance(message.get(speaker), str):
+            raise BadValue(f"{column}[{number}] has no {speaker} that is a string")
+        if speaker == "from":
             message = {"role": _ROLES.get(message["from"], message["from"]), "content": message["value"]}
         if message.get("content") is None and not message.get("tool_calls"):
             raise BadValue(f"{column}[{number}] has no content")

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepprobe.errors import UsageError
 from stepprobe.instruments.dataset import arrow
 from stepprobe.instruments.dataset.columns import (
+    NO_IDS,
     BadValue,
     Fields,
+    Span,
     characters,
     choose,
     ids_of,
     length_of,
     messages_of,
     text_of,
+    wider,
 )
 from stepprobe.instruments.dataset.records import Block, Columns, Problems, Rows
 from stepprobe.instruments.dataset.sampling import Kept, Sampler
@@ -23,6 +26,7 @@ from stepprobe.instruments.dataset.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow
     from numpy.typing import NDArray
 
 SAMPLE = 2000
@@ -58,6 +62,8 @@ class Count:
     """Everything that is kept of a dataset while it is read."""
 
     settings: Settings
+    twice: tuple[str, ...] = ()
+    """Files that are named more than once."""
     tally: Tally = field(default_factory=Tally)
     pairs: PairTally = field(default_factory=PairTally)
     chars: Tally = field(default_factory=Tally)
@@ -66,8 +72,10 @@ class Count:
     tokenised: int = 0
     unmasked: int = 0
     padded: int = 0
-    largest_id: int = -1
-    """Largest token id that rows of ids held."""
+    ids: Span = NO_IDS
+    """Of the token ids that rows held."""
+    labels: Span = NO_IDS
+    """Of the labels that rows held."""
     sampler: Sampler | None = None
     seen: int = 0
     """Rows seen so far, for who watches."""
@@ -95,24 +103,24 @@ class Count:
         batch = block.batch
         fields = choose(batch.schema.names, self.settings.column, self.settings.source)
         nested = str(batch.schema.field(fields.column).type)
-        if fields.kind not in ("lengths", "input_ids") or (fields.kind == "lengths" and fields.labelled):
+        if fields.kind == "input_ids" and "list" not in nested:
+            raise UsageError(f"{fields.column} holds {nested}, not lists of token ids; name another with --column")
+        if not _as_columns(batch, fields):
             places = (f"{block.place}, row {self.seen + 1 + number}" for number in range(batch.num_rows))
             self._rows(Rows(list(zip(places, batch.to_pylist(), strict=True))), origin)
             return
         self.kinds.add(fields.kind)
         if fields.kind == "lengths":
             counted = arrow.lengths(batch.column(fields.column), block.place, self.seen + 1, self.problems)
-        elif "list" in nested:
-            counted = arrow.ids(batch, fields.column, self.settings.tokenizer.pad if self.settings.tokenizer else None)
         else:
-            raise UsageError(f"{fields.column} holds {nested}, not lists of token ids; name another with --column")
+            counted = arrow.ids(batch, fields.column, self.settings.tokenizer.pad if self.settings.tokenizer else None)
         self.seen += batch.num_rows
         if fields.source:
             names, places_of = arrow.sources(batch, fields.source)
             codes = codes_of(self.tally, names)[places_of[counted.kept]]
         else:
             codes = np.full(len(counted.lengths), self.tally.number(origin))
-        self.largest_id = max(self.largest_id, counted.largest)
+        self.ids, self.labels = wider(self.ids, counted.span), wider(self.labels, counted.labels)
         self._counted(codes, counted.lengths, counted.labelled, counted.padded)
 
     def _counted(
@@ -181,7 +189,7 @@ class Count:
                 else:
                     ids = ids_of(record, fields.column, pad)
                     self.padded += ids.padded
-                    self.largest_id = max(self.largest_id, ids.largest)
+                    self.ids, self.labels = wider(self.ids, ids.span), wider(self.labels, ids.labels)
                     found.append((ids.length, ids.labelled))
             except (BadValue, KeyError) as error:
                 self.problems.add(place, str(error))
@@ -237,10 +245,15 @@ class Count:
 
     def _rendered(self, tokenizer: Tokenizer, text: Text) -> tuple[str, str] | None:
         try:
-            return _render(tokenizer, text, marks=self.settings.loss_mask == "assistant")
-        except UsageError as error:
-            self.problems.add(text.place, str(error))
+            whole, prompt = _render(tokenizer, text, marks=self.settings.loss_mask == "assistant")
+            whole.encode()
+        except (UsageError, UnicodeEncodeError) as error:
+            told = (
+                str(error) if isinstance(error, UsageError) else f"its text cannot be written in UTF-8 ({error.reason})"
+            )
+            self.problems.add(text.place, told)
             return None
+        return whole, prompt
 
     def tokenise_kept(self, rows: Sequence[Kept]) -> "NDArray[np.int64]":
         """Tokenise rows that a sampler kept; return records of source, chars, length, labelled."""
@@ -266,9 +279,18 @@ class Count:
         self.padded += other.padded
         self.unmasked += other.unmasked
         self.seen += other.seen
-        self.largest_id = max(self.largest_id, other.largest_id)
+        self.ids, self.labels = wider(self.ids, other.ids), wider(self.labels, other.labels)
         self.problems.rows += other.problems.rows
         self.problems.first += other.problems.first
+
+
+def _as_columns(batch: "pyarrow.RecordBatch", fields: Fields) -> bool:
+    """Tell whether a block can be counted without an object for each row."""
+    if fields.source and batch.schema.field(fields.source).type.num_fields:
+        return False
+    if fields.kind == "input_ids":
+        return arrow.are_plain(batch, fields.column)
+    return fields.kind == "lengths" and not fields.labelled
 
 
 def _kind_of(value: object) -> str:
@@ -280,7 +302,8 @@ def _kind_of(value: object) -> str:
 
 
 def _source(record: Mapping[str, Any], fields: Fields, origin: str) -> str:
-    return origin if fields.source is None else str(record.get(fields.source, "none"))
+    source = record.get(fields.source) if fields.source is not None else origin
+    return "none" if source is None else str(source)
 
 
 def _value(record: Mapping[str, Any], fields: Fields) -> Any:  # noqa: ANN401

@@ -123,7 +123,7 @@ def _json_lines(source: str, stream: IO[bytes], problems: Problems) -> Iterator[
         place = f"{source}:{number}"
         try:
             record = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if line.strip() == b"{":
                 raise NotObserved(
                     f"{source} begins a JSON object that goes over several lines; a dataset has one object a line, or "
@@ -172,7 +172,15 @@ def _csv(source: str, stream: IO[bytes], problems: Problems) -> Iterator[Record]
     first_number, first = next(numbered, (0, b""))
     if not first_number:
         return
-    header = _cells(first)
+    try:
+        header = _cells(first)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise NotObserved(
+            f"{source}:{first_number}: not a line of CSV in UTF-8 ({error}){_encoding(source, error)}; its first line "
+            "must name the columns"
+        ) from error
+    if twice := sorted({cell for cell in header if cell and header.count(cell) > 1 and not _is_number(cell)}):
+        raise NotObserved(f"{source} has several columns {twice[0]!r}; give each its own name in the first line")
     if len(header) > 1 and all(_is_number(cell) for cell in header):
         raise NotObserved(
             f"{source} has several columns and no header; name them in its first line, one of them length"

@@ -61,7 +61,7 @@ class Dataset:
         origins = _origins(files)
         if self.workers > 1 and len(files) > 1 and self.settings.tokenizer is None:
             return self._read_together(files, origins)
-        count = self.count = Count(self.settings)
+        count = self.count = Count(self.settings, twice=_twice(files))
         for file, origin in zip(files, origins, strict=True):
             blocks = read(file, count.problems, self.block_rows) if isinstance(file, str) else from_dataset(file)
             _add_all(count, blocks, origin)
@@ -71,7 +71,7 @@ class Dataset:
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
 
-        count = self.count = Count(self.settings)
+        count = self.count = Count(self.settings, twice=_twice(files))
         tasks = [(file, origin, self.settings, self.block_rows) for file, origin in zip(files, origins, strict=True)]
         with ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn")) as pool:
             for part in pool.map(_count_one, tasks):
@@ -83,7 +83,7 @@ class Dataset:
         if self.cache is None or not self.settings.full or self.settings.tokenizer is None:
             return ""
         wanted = self.settings
-        digest = hashlib.sha256(f"2|{self.settings.tokenizer.sha256}|{wanted.column}|{wanted.source}".encode())
+        digest = hashlib.sha256(f"3|{self.settings.tokenizer.sha256}|{wanted.column}|{wanted.source}".encode())
         digest.update(f"|{wanted.loss_mask}|{wanted.skip_broken}|{_origins(files)}".encode())
         for file in files:
             if not isinstance(file, str) or file == STANDARD_INPUT or not Path(file).is_file():
@@ -142,6 +142,12 @@ def _origins(files: Sequence[Any]) -> list[str]:
     return [name if names.count(name) == 1 else str(file) for name, file in zip(names, files, strict=True)]
 
 
+def _twice(files: Sequence[Any]) -> tuple[str, ...]:
+    """Return the files that are named more than once, by whatever path."""
+    real = [os.path.realpath(file) for file in files if isinstance(file, str) and file != STANDARD_INPUT]
+    return tuple(dict.fromkeys(file for file in real if real.count(file) > 1))
+
+
 def _finished(count: Count) -> Lengths:
     arrays: dict[str, NDArray[np.int64]] = {}
     sources, names = count.tally, count.tally.names()
@@ -179,12 +185,17 @@ def _about(count: Count, names: tuple[str, ...], rows: int) -> About:
         skipped_rows=count.problems.rows,
         skipped=tuple(count.problems.first),
         notes=tuple(_notes(count)),
-        largest_id=max(count.largest_id, tokenizer.seen.largest if tokenizer else -1),
+        largest_id=max(count.ids[1], tokenizer.seen.largest if tokenizer else -1),
+        smallest_id=count.ids[0],
+        largest_label=count.labels[1],
+        smallest_label=count.labels[0],
         tokenizer_top=tokenizer.top if tokenizer else -1,
     )
 
 
 def _notes(count: Count) -> Iterable[str]:
+    for file in count.twice:
+        yield f"{Path(file).name} is named more than once: its rows are counted each time."
     tokenizer = count.settings.tokenizer
     if tokenizer is None:
         return
