@@ -108,7 +108,7 @@ def test_no_trace_takes_none(tmp_path, environment, traced):
 def test_steps_that_were_asked_for_come_before_it(tmp_path, environment):
     observed = run(tmp_path, environment, "400", options=("--steps", "20", "--warmup", "3"))
     assert observed.returncode == 0
-    assert "ended the script after 20 steps, as asked, and 3 to warm up, and 4 under the profiler" in observed.stderr
+    assert "ended the script after 20 steps, as asked, and 3 to warm up, and 4 set aside" in observed.stderr
     figures = report_of(tmp_path)["figures"]
     assert (figures["step.measured"]["value"], figures["trace.steps"]["value"]) == (20, 3)
 

@@ -85,7 +85,7 @@ def test_a_fault_between_two_steps_is_told_and_ends_only_itself(training):
 @pytest.mark.parametrize(
     ("stays", "said"),
     [
-        ("", "4 steps, as asked, and 1 to warm up, and 2 under the profiler"),
+        ("", "4 steps, as asked, and 1 to warm up, and 2 set aside"),
         ("--stay", "4 steps and 1 to warm up, and 2 for trace and experiments; --stay lets it go on"),
     ],
 )

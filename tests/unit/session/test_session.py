@@ -248,7 +248,7 @@ def test_a_repeat_is_another_folder_than_the_two(tmp_path):
     before, after, again = (run(tmp_path, STEPS) for _ in range(3))
     session.compare(before.folder, after.folder, [again.folder])
     for twice in ([after.folder], [again.folder, again.folder]):
-        with pytest.raises(UsageError, match="is named twice.*other runs as repeats"):
+        with pytest.raises(UsageError, match=r"is named twice.*other runs as repeats"):
             session.compare(before.folder, after.folder, twice)
 
 
