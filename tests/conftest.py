@@ -1,8 +1,17 @@
 """What all tests share."""
 
+import signal
+
 import pytest
 
 TRIES = 3
+
+
+def pytest_configure() -> None:
+    """Whoever starts the tests in the background may have them ignore what a terminal sends; scripts inherit that."""
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

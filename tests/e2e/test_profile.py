@@ -209,7 +209,7 @@ def test_a_counter_of_the_script_that_changed_is_told(profiled):
 
 
 def test_a_model_of_one_length_keeps_the_shapes_that_it_takes(profiled):
-    observed = profiled("fixed", options=("--keep-training",))
+    observed = profiled("fixed", options=("--keep-training", "--time", "20"))  # on a busy machine 1 s is soon up
     records = experiments(observed.folder)
     dropped = [record for record in records if isinstance(record, Dropped) and record.reason == "refused"]
     assert any("this model takes 6 tokens" in record.text for record in dropped)
