@@ -128,6 +128,24 @@ def test_of_a_bound_cost_the_ends_are_said_and_no_middle(renderer):
 
 
 @pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (exact(3, "count", 9, "below 0"), "3 below 0"),
+        (exact(28, "layers", 28, "counted"), "concerns 28 layers, 50.0 % of all"),
+        (exact(0.5, "1", 9, "rows"), "concerns 50.0 % of all"),
+    ],
+)
+def test_a_finding_that_is_no_matter_of_time_speaks_of_none(renderer, cost, said):
+    report = REPORTS["data_bound"]()
+    remedies = (Remedy(action="pad with another id", predicted=None),)
+    finding = msgspec.structs.replace(report.findings[0], title="T", cost=cost, share=0.5, remedies=remedies)
+    shown = read(renderer, msgspec.structs.replace(report, findings=(finding,)))
+    assert said in shown
+    assert not re.search("costs|cannot be predicted|expensive", shown)
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "html", "markdown"])
 @pytest.mark.parametrize(("others", "said"), [((2,), "finding 2"), ((1, 3), "findings 1 and 3")])
 def test_findings_that_may_hold_the_same_time_are_named_by_number(renderer, others, said):
     report = REPORTS["data_bound"]()

@@ -18,25 +18,34 @@ NOTHING_MS = 0.005
 def order(report: Report) -> str:
     """Return the title of the findings: by what they are ranked."""
     forecast = any(one.name.startswith("forecast.") for finding in report.findings for one in finding.remedies)
+    if not any(finding.cost.unit == "ms" for finding in report.findings):
+        return "Findings"
     return f"Findings, most {'to gain' if forecast and report.command == 'profile' else 'expensive'} first"
 
 
 def cost(finding: Finding) -> str:
-    """Return ``129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``; of a bound the ends, and no middle."""
-    if finding.cost.bound and has_interval(finding.cost):
-        return f"between {interval(finding.cost)}{NBSP}ms per step (how much of it, this run cannot tell)".replace(
-            " to ", " and "
-        )
+    """Return ``costs 129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``; of a bound the ends, and no middle.
+
+    What costs no time says what it concerns: ``28 layers, 100 % of all``.
+    """
+    if finding.cost.unit == "count":
+        return f"{amount(finding.cost.value, finding.cost.unit)} {finding.cost.method}"
     if finding.cost.unit != "ms":
-        return f"{amount(finding.cost.value, finding.cost.unit)}, {percent(finding.share)}{NBSP}% of all"
-    said = f"{amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)}{NBSP}% of it"
+        size = "" if finding.cost.unit == "1" else f"{amount(finding.cost.value, finding.cost.unit)}, "
+        return f"concerns {size}{percent(finding.share)}{NBSP}% of all"
+    if finding.cost.bound and has_interval(finding.cost):
+        between = interval(finding.cost).replace(" to ", " and ")
+        return f"costs between {between}{NBSP}ms per step (how much of it, this run cannot tell)"
+    said = f"costs {amount(finding.cost.value, finding.cost.unit)} per step, {percent(finding.share)}{NBSP}% of it"
     ends = interval(finding.cost)
     return f"{said} (95{NBSP}%: {ends}{NBSP}{finding.cost.unit})" if ends else said
 
 
-def prediction(remedy: Remedy, wall: Estimate | None) -> str:
-    """Return what the remedy should save, how sure that is, and what it cannot touch."""
+def prediction(finding: Finding, remedy: Remedy, wall: Estimate | None) -> str:
+    """Return what the remedy should save, how sure that is, and what it cannot touch; empty where no time is meant."""
     if remedy.predicted is None:
+        if finding.cost.unit != "ms":
+            return ""
         return "what it would save cannot be predicted from this run: try it, and compare"
     if remedy.predicted.unit != "ms":
         return f"predicted to help {amount(remedy.predicted.value, remedy.predicted.unit)}"

@@ -109,13 +109,11 @@ def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
     indent = " " * len(f"{place}. ")
     where = f" · {code(finding.where)}" if finding.where else ""
     yield f"{place}. **{prose(finding.title)}**{where}  "
-    yield f"{indent}costs {words.cost(finding)}"
+    yield f"{indent}{words.cost(finding)}"
     for remedy in finding.remedies:
-        yield f"{indent}- {prose(remedy.action)}  "
         measured = words.outcome(remedy, wall)
-        yield f"{indent}  {words.prediction(remedy, wall)}" + ("  " if measured else "")
-        if measured:
-            yield f"{indent}  **{measured}**"
+        said = [prose(remedy.action), words.prediction(finding, remedy, wall), f"**{measured}**" if measured else ""]
+        yield f"{indent}- " + f"  \n{indent}  ".join(filter(None, said))
     if shared := words.overlap(finding):
         yield f"{indent}- {shared}"
     if finding.cites:

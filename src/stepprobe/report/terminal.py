@@ -125,12 +125,13 @@ def _finding(report: Report, number: int, finding: Finding, width: int) -> Itera
     yield _text(f"{number:>2}  {visible(finding.title)}", width, "bold", hanging=4)
     if finding.where:
         yield _whole(visible(finding.where), "cyan", indent=4)
-    yield _text(f"costs {words.cost(finding)}", width, indent=4)
+    yield _text(words.cost(finding), width, indent=4)
     for remedy in finding.remedies:
         yield _text(f"→ {visible(remedy.action)}", width, indent=4, hanging=2)
         open_ended = remedy.predicted is None or spans_zero(remedy.predicted)
         style = "dim" if open_ended else "" if remedy.predicted and remedy.predicted.bound else "green"
-        yield _text(words.prediction(remedy, wall), width, style, indent=6)
+        if said := words.prediction(finding, remedy, wall):
+            yield _text(said, width, style, indent=6)
         if measured := words.outcome(remedy, wall):
             yield _text(measured, width, "bold green", indent=6)
     if shared := words.overlap(finding):

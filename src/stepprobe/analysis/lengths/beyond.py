@@ -152,7 +152,7 @@ def _beyond_vocabulary(size: int, seen: int, top: int, figures: dict[str, Estima
         kind=BEYOND,
         title=title,
         where="",
-        cost=exact(over.value + 1 - size, "count", over.n, "ids up to the largest, beyond the model's"),
+        cost=exact(over.value + 1 - size, "count", over.n, "past the last id that the model embeds"),
         share=(over.value + 1 - size) / (over.value + 1),
         remedies=(
             Remedy(action="use the tokenizer that belongs to the model, or tokenise the data with it", predicted=None),
@@ -170,7 +170,7 @@ def _negative_id(smallest: int, figures: dict[str, Estimate]) -> Iterator[Findin
             f"{CRASH}."
         ),
         where="",
-        cost=exact(-smallest, "count", figures["vocabulary.smallest_id"].n, "ids down to the smallest, below 0"),
+        cost=exact(-smallest, "count", figures["vocabulary.smallest_id"].n, "below 0"),
         share=1.0,
         remedies=(
             Remedy(
@@ -198,7 +198,7 @@ def _beyond_labels(size: int, labels: tuple[int, int], figures: dict[str, Estima
             f"none: the first other one ends the job with {CRASH}."
         ),
         where="",
-        cost=exact(over, "count", figures[name].n, "labels up to the farthest, outside the model's"),
+        cost=exact(over, "count", figures[name].n, "below 0" if smallest < 0 else "past the last class of the loss"),
         share=over / (over + size) if size else 1.0,
         remedies=(Remedy(action=mark if smallest < 0 else anew, predicted=None),),
         cites=tuple(one for one in figures if one.endswith("_label") or one == "vocabulary.model"),
