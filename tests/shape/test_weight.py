@@ -9,6 +9,8 @@ import pytest
 
 HEAVY = ("torch", "transformers", "numpy", "rich", "jinja2", "vl_convert", "msgspec", "tomllib", "asyncio")
 HELP_CPU_S = 0.080
+HELP_OF_BARE = 4
+"""Times a bare interpreter with argparse beside it (it is about 3): what the limit is where others slow the machine."""
 
 
 def run(*words):
@@ -33,8 +35,8 @@ def loaded_after(text):
 @pytest.mark.noisy
 def test_help_is_cheap():
     run("-m", "stepprobe", "--help")  # compiles the bytecode
-    used = [run("-m", "stepprobe", "--help") for _ in range(7)]
-    assert statistics.median(used) <= HELP_CPU_S, used
+    bare, used = zip(*((run("-c", "import argparse"), run("-m", "stepprobe", "--help")) for _ in range(7)), strict=True)
+    assert statistics.median(used) <= max(HELP_CPU_S, HELP_OF_BARE * statistics.median(bare)), (used, bare)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["run", "--help"], ["--version"]])
