@@ -38,3 +38,16 @@ def test_a_model_that_is_compiled_when_it_has_its_hooks_is_all_that_is_compiled(
         observer.optimizer_ended()
     assert observer.counters["forwards"] == 1
     assert torch._dynamo.utils.counters["frames"]["total"] == 1
+
+
+def test_a_model_whose_optimizer_is_made_in_a_step_is_found(tmp_path):
+    observer = Observer(str(tmp_path), None)
+    batches = Batches(observer, torch)
+    hooks = ModuleHooks(observer, batches, torch)
+    finder = RootFinder(observer, hooks, Pieces(observer, hooks, batches, torch), torch)
+    observer.running = True
+    model = torch.nn.Linear(4, 8)
+    finder._remembering(torch.nn.Module.named_parameters)(model)
+    finder._arm(torch.optim.SGD(model.parameters(), lr=0.0))
+    model(torch.ones(2, 4))
+    assert hooks.is_root(model)
