@@ -142,14 +142,13 @@ def test_where_bytes_are_missing_rows_decide_and_it_is_said():
 
 @pytest.mark.parametrize(("at_once", "chunk"), [(0.0, 12.0), (12.0, 0.0), (0.0, 0.0)])
 def test_what_took_no_time_by_the_clock_was_not_measured(at_once, chunk):
-    report, _ = losses({}) if at_once else (derived(planted(noise=0.0).scaling().losses((8, 128), 0.0, {}).end()), {})
-    assert ("ce.share" in report.figures) == bool(at_once)
     report = derived(planted(noise=0.0).scaling().losses((8, 128), at_once, {256: chunk}).end())
+    assert ("ce.share" in report.figures) == bool(at_once)
     assert "ce.best_chunk_rows" not in report.figures
 
 
 def test_a_chunk_of_all_rows_says_nothing_of_the_loss_at_once():
-    report, rows = losses({1024: 11.0}, loss=9.0)
+    _, rows = losses({1024: 11.0}, loss=9.0)
     assert rows["in chunks of 1,024 rows"][4] == "not equal: loss"
     assert rows["at once"][4] == "chosen, fastest"
 

@@ -109,9 +109,7 @@ def loss_cost(seen: Seen) -> LossCost | None:
     shape = max(((one.rows, one.length) for one in every), key=lambda shape: shape[0] * shape[1])
     plain = _at(every, shape)
     share, method = _share(seen, plain, shape)
-    at_once, chunks = _ways(
-        answers, plain, _at(_timed(answers, answers.of("loss_chunk")), shape), shape[0] * shape[1]
-    )
+    at_once, chunks = _ways(answers, plain, _at(_timed(answers, answers.of("loss_chunk")), shape), shape[0] * shape[1])
     metrics = answers.of("loss_metric")
     return LossCost(
         rows=shape[0],
