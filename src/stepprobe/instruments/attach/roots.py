@@ -141,8 +141,10 @@ class RootFinder:
     def _meet(self, handles: list[Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for handle in handles:
             handle.remove()
+        under_way = not self._hooks.is_root(module)  # else its own hook, which comes behind this one, sees the call
         self._adopt(module)
-        self._hooks.root_begins(module, args, kwargs)  # this call is already under way
+        if under_way:
+            self._hooks.root_begins(module, args, kwargs)
 
     def _look_below(self) -> None:
         """An optimizer step has ended: where no root was called up to now, find what is called in its place."""
