@@ -2,8 +2,8 @@
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from stepprobe.errors import UsageError
 
@@ -45,6 +45,21 @@ class Parser(argparse.ArgumentParser):
             self.set_defaults(**{action.dest: _convert(action, value, f"{source}: {key}")})
 
 
+class Several(argparse.Action):
+    """Values that may be given at once or one by one; together they stand in the place of the default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
+        """Add the values to those that were given before."""
+        before: Sequence[Any] = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [*(() if before is self.default else before), *(values or ())])
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a question that offers the most similar of the known words, or nothing."""
     found = difflib.get_close_matches(word, list(known), n=1)
@@ -56,6 +71,12 @@ def _convert(action: argparse.Action, value: object, place: str) -> object:
         if not isinstance(value, bool):
             raise UsageError(f"{place} is {value!r}; it must be true or false")
         return value
+    if isinstance(action, Several):
+        return [_single(action, one, place) for one in (value if isinstance(value, list) else [value])]
+    return _single(action, value, place)
+
+
+def _single(action: argparse.Action, value: object, place: str) -> object:
     if isinstance(value, bool | dict | list):
         raise UsageError(f"{place} is {value!r}; it must be one value")
     try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stepprobe.cli._console import FORMATS, render, show, write
 from stepprobe.cli._folder import existing
+from stepprobe.cli._parser import Several
 
 SUMMARY = "compare two runs by account: what changed, and what came of what was promised"
 
@@ -16,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("after", type=Path, metavar="B", help="run folder after the change")
     parser.add_argument(
         "--repeat",
+        action=Several,
         type=Path,
         nargs="+",
         default=[],

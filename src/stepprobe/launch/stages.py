@@ -58,7 +58,7 @@ def explain(evidence: Evidence, living: Collection[int] = ()) -> str:
         living: Processes of the command that go on in the background.
     """
     events = _events(evidence.files.get(EVENTS, b""))
-    if living:
+    if living and evidence.status == "finished":  # else what went on is not why there is no step
         own = {event.pid for event in events if event.event == "python"}
         return f"no training step was observed yet: {_OBSERVED if own.intersection(living) else _FORKED}."
     reached = {event.event for event in events}

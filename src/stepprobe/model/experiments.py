@@ -115,7 +115,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped", tag_fiel
     rows: int
     length: int
     reason: Literal["memory", "refused", "loss", "time"]
-    """Out of memory or predicted to be; the user's code raised; the loss was not finite; the time was up."""
+    """Out of memory or predicted to be; the user's code raised; loss or gradient was not finite; the time was up."""
     text: str
 
 

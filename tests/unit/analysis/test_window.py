@@ -86,6 +86,16 @@ def test_attention_that_a_trace_does_not_show_is_not_told(ops):
     assert attended(*ops) is None
 
 
+@pytest.mark.parametrize("walls", [(), (0, 0)])
+def test_steps_that_took_no_time_in_the_trace_say_nothing_of_attention(walls):
+    built = Builder()
+    built.step(0, 0, 1000)
+    built.op(ATTENTION[0], 300, 500)
+    (one,) = summarise(read_bytes("trace-rank0-pid100.json", built.text(about={})))
+    assert trace_attended([one], 1.0) is not None
+    assert trace_attended([msgspec.structs.replace(one, step_walls_ns=walls)], 1.0) is None
+
+
 def test_on_a_card_the_host_does_not_tell_what_attention_takes():
     assert attended(MM, ATTENTION, device=True) is None
 

@@ -175,3 +175,66 @@ def test_nothing_listens_where_a_part_may_be_compiled_with_the_rest(observer, tr
     train(model, lambda model: model.loss(), 3)
     assert not hooks_of(model.encoder)
     assert [step.aside for step in steps_of(observer).steps] == [""] * 3
+
+
+def test_a_table_of_relative_positions_is_no_batch(observer, train):
+    model = make()
+    model.relative = torch.nn.Embedding(16, 1)
+    places = torch.arange(8)
+
+    def loss(model):
+        return model.relative(places[:, None] - places + 8).sum() + model.loss()
+
+    train(model, loss, 3)
+    assert steps_of(observer).steps[2].counters["slots"] == TOKENS.numel()
+
+
+def test_each_of_several_models_counts_its_own_batches(observer, train):
+    other = make()
+    train.finder._asked[id(other)] = weakref.ref(other)
+    train.finder._arm(torch.optim.SGD(other.parameters(), lr=0.0))
+    train(make(), lambda model: model.loss() + other.loss() + other.loss(), 3)
+    last = steps_of(observer).steps[2].counters
+    assert (last["forwards"], last["slots"]) == (3, 3 * TOKENS.numel())
+
+
+def test_a_model_that_comes_later_is_looked_into_too(observer, train):
+    train(make(), lambda model: model.loss(), 3)
+    train(make(), lambda model: model.loss(), 3)
+    steps = steps_of(observer).steps
+    assert [step.aside for step in steps] == ["parts", "parts", "", "parts", "parts", ""]
+    assert [step.counters.get("slots", 0) for step in steps] == [0, 0, 32, 0, 0, 32]
+
+
+def test_another_optimizer_of_the_same_model_changes_nothing(observer, train):
+    model = make()
+    train(model, lambda model: model.loss(), 3)
+
+    def renewed(model):
+        loss = model.loss()
+        train.finder._arm(torch.optim.SGD(model.parameters(), lr=0.0))
+        return loss
+
+    train(model, renewed, 3)
+    assert [step.aside for step in steps_of(observer).steps] == ["parts", "parts", "", "", "", ""]
+
+
+def test_parameters_are_asked_for_by_nobody_s_own_method(observer, train):
+    model = make()
+    model.head.parameters = lambda: [model.head.weight]
+    train(model, lambda model: model.loss(), 3)
+    assert steps_of(observer).steps[2].counters["slots"] == TOKENS.numel()
+
+
+def test_hooks_that_listen_are_no_part_of_a_graph(observer, train, monkeypatch):
+    """With fullgraph=True, whatever of ours is traced ends the script."""
+    compiling, heard = [], []
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: bool(compiling))
+    model = make()
+    train(model, lambda model: model.loss(), 1)
+    monkeypatch.setattr(Batches, "quietly", lambda *call: heard.append(call))
+    model.head(torch.ones(1, 4))
+    assert len(heard) == 1
+    compiling.append(True)
+    model.head(torch.ones(1, 4))
+    assert len(heard) == 1

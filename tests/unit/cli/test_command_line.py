@@ -247,6 +247,30 @@ def test_config_stands_for_options_that_are_not_given(say, tmp_path):
     assert say("report")[0] == 0  # finds the runs where run puts them
 
 
+@pytest.mark.parametrize(
+    ("config", "options", "taken"),
+    [
+        ('repeat = ["c", "d"]', [], ["c", "d"]),
+        ('repeat = "c"', [], ["c"]),
+        ('repeat = ["c", "d"]', ["--repeat", "e"], ["e"]),
+        ("", ["--repeat", "c", "--repeat", "d", "e"], ["c", "d", "e"]),
+    ],
+)
+def test_repeats_may_stand_in_the_config_and_be_given_one_by_one(say, tmp_path, monkeypatch, config, options, taken):
+    for name in "abcde":
+        (tmp_path / name).mkdir()
+    (tmp_path / "stepprobe.toml").write_text(f"[compare]\n{config}\n")
+    asked = []
+
+    def compare(*folders):
+        asked.extend(folders[2])
+        raise UsageError("stopped")
+
+    monkeypatch.setattr("stepprobe.session.compare", compare)
+    say("compare", "a", "b", *options)
+    assert [str(folder) for folder in asked] == taken
+
+
 def test_config_in_pyproject(say, tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.stepprobe.run]\nwarmup = 3\n[tool.other]\nx = 1\n")
     assert say("run", "--", "sh", "-c", 'echo "$STEPPROBE_WARMUP"')[1] == "3\n"

@@ -1,6 +1,8 @@
 """Loss and remedies on a real tiny model: the same loss and gradient each way, and nothing left behind."""
 
 import copy
+import dataclasses
+import math
 import warnings
 
 import pytest
@@ -315,3 +317,12 @@ def test_the_loss_below_a_window_is_another_one_and_yet_measured(monkeypatch, fe
     assert {line["length"] for line in lines} == {5}
     assert {line["block"] for line in lines} == {line["block"] for line in beside}
     assert lines[0]["loss"] != pytest.approx(beside[0]["loss"], rel=1e-4)
+
+
+def test_a_gradient_that_is_no_number_is_not_written_as_one():
+    """JSON has no infinity: a line with it could not be read, and with it the whole run."""
+    asked = bench(Harness(tiny()))
+    case = loss.cases(asked, loss.caught(asked, SHAPE), SHAPE)[0]
+    assert asked._attempt(dataclasses.replace(case, gradient=lambda _: math.inf)) is None
+    (dropped,) = asked.journal.of("dropped", reason="loss")
+    assert "the norm of the gradient is inf" in dropped["text"]

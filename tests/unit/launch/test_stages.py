@@ -48,3 +48,9 @@ def test_the_end_is_told(status, told):
 )
 def test_what_goes_on_in_the_background_is_observed_where_it_has_a_python_of_its_own(living, told):
     assert told in explain(evidence("python"), living)
+
+
+def test_a_command_that_failed_is_explained_whatever_it_left_running():
+    told = explain(evidence("python", status="exit 1"), [7])
+    assert "exit code 1" in told
+    assert "never imported torch" in told

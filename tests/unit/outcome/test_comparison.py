@@ -92,13 +92,14 @@ def test_repeats_give_an_interval_where_a_run_is_too_short_for_one():
     ("other", "why"),
     [
         (run(3, parameters=77), "the model is another one"),
-        (run(3, loader_workers=4), "loader_workers"),
+        (run(3, parameters=50, loader_workers=4), "loader_workers"),
+        (run(3, parameters=50, counts={"slots": 8192}), "slots of a step 4,096 → 8,192"),
     ],
 )
 def test_a_repeat_of_another_training_is_refused(other, why):
-    before = evidence(run(1, parameters=50))
-    with pytest.raises(UsageError, match=f"no repeat of the run before.*{why}"):
-        compare(before, evidence(run(2, parameters=50)), [evidence(other)])
+    before, again = evidence(run(1, parameters=50)), evidence(run(4, parameters=50, counts={"slots": 4500}))
+    with pytest.raises(UsageError, match=f"repeat 2 .*no repeat of the run before.*{why}"):
+        compare(before, evidence(run(2, parameters=50)), [again, evidence(other)])
 
 
 def test_few_steps_decide_nothing():

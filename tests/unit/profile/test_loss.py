@@ -129,6 +129,30 @@ def test_a_choice_between_times_that_scatter_is_undecided():
     assert report.figures["ce.best_chunk_rows"].method.startswith("undecided: ")
 
 
+def test_where_bytes_are_missing_rows_decide_and_it_is_said():
+    experiments = planted(noise=0.0).scaling()
+    for block in range(9):
+        experiments.measured("loss", block, 8, 128, 20.0, loss=7.0, gradient=1.0, peak_bytes=1 << 24)
+        for rows, peak in ((128, 1 << 20), (256, None)):
+            more = {"variant": str(rows), "loss": 7.0, "gradient": 1.0, "peak_bytes": peak}
+            experiments.measured("loss_chunk", block, 8, 128, 12.0 + rows / 1000, **more)
+    method = derived(experiments.end()).figures["ce.best_chunk_rows"].method
+    assert method.startswith("chosen: 128 rows, the fastest; no other within 5% of it takes fewer rows")
+
+
+@pytest.mark.parametrize(("at_once", "chunk"), [(0.0, 12.0), (12.0, 0.0), (0.0, 0.0)])
+def test_what_took_no_time_by_the_clock_was_not_measured(at_once, chunk):
+    report = derived(planted(noise=0.0).scaling().losses((8, 128), at_once, {256: chunk}).end())
+    assert ("ce.share" in report.figures) == bool(at_once)
+    assert "ce.best_chunk_rows" not in report.figures
+
+
+def test_a_chunk_of_all_rows_says_nothing_of_the_loss_at_once():
+    _, rows = losses({1024: 11.0}, loss=9.0)
+    assert rows["in chunks of 1,024 rows"][4] == "not equal: loss"
+    assert rows["at once"][4] == "chosen, fastest"
+
+
 def test_a_loss_at_once_can_be_best():
     report, _ = losses({128: 14.0, 256: 13.5})
     assert report.figures["ce.best_chunk_rows"].value == 1024

@@ -55,11 +55,11 @@ def compare(before: Evidence, after: Evidence, again: Sequence[Evidence] = ()) -
 
 def examine(before: Evidence, after: Evidence, again: Sequence[Evidence] = ()) -> tuple[Report, Outcome]:
     """Compare two runs as ``compare`` does, and return the outcome of what the first one promised beside the report."""
-    jobs = [_read(before, "first"), _read(after, "second")]
-    repeated = [_read(run, "repeated") for run in again]
+    jobs = [_read(before, "the first run"), _read(after, "the second run")]
+    repeated = [_read(run, f"repeat {number}") for number, run in enumerate(again, 1)]
     first, second = jobs[0].main, jobs[1].main
-    for run, job in zip(again, repeated, strict=True):
-        repeats.refuse_others(before, first, run, job.main)
+    for number, (run, job) in enumerate(zip(again, repeated, strict=True), 1):
+        repeats.refuse_others(before, first, run, job.main, number)
     figures, rates = _figures(jobs, repeated)
     wall, cpu = figures["compare.step.wall"], figures["compare.step.cpu"]
     busy = _busy(first, second)
@@ -93,7 +93,7 @@ def _read(evidence: Evidence, which: str) -> Job:
         )
     job = read_job(evidence)
     if not job.ranks:
-        raise NotObserved(f"the {which} run holds no finished step ({evidence.status}): nothing to compare")
+        raise NotObserved(f"{which} holds no finished step ({evidence.status}): nothing to compare")
     return job
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.ledger.settings import BATCH, settings
+from stepprobe.analysis.ledger.tokens import KINDS, observed
 from stepprobe.analysis.outcome.sameness import apart, surroundings
 from stepprobe.analysis.statistics import Mean, difference
 from stepprobe.analysis.wording import ends
@@ -17,6 +18,8 @@ from stepprobe.model.evidence import Evidence
 from stepprobe.model.report import Column, Table
 
 ADVICE = "name further runs of the training before with --repeat, at least three"
+OTHER_WORK = 0.25
+"""Relative difference in tokens per step from which a step of two runs is not the same work."""
 
 
 def how(repeats: Sequence[object]) -> str:
@@ -27,16 +30,18 @@ def how(repeats: Sequence[object]) -> str:
     return f"; not narrower than what the run before and {count} repeat{'s' * (count > 1)} of it lie apart by (Student)"
 
 
-def refuse_others(before: Evidence, first: Process, repeat: Evidence, again: Process) -> None:
+def refuse_others(before: Evidence, first: Process, repeat: Evidence, again: Process, number: int) -> None:
     """Refuse a run that is none of the training before.
 
     Raises:
-        UsageError: It is another job, or ran under other settings.
+        UsageError: It is another job, ran under other settings, or has another amount of work in a step.
     """
     runs, processes = (before, repeat), (first, again)
-    why = apart(runs, processes) or "; ".join([*surroundings(runs, processes), *_settings(runs, processes)])
+    why = apart(runs, processes) or "; ".join(
+        [*surroundings(runs, processes), *_settings(runs, processes), *_work(processes)]
+    )
     if why:
-        raise UsageError(f"{repeat.subject}: no repeat of the run before: {why}; {ADVICE}")
+        raise UsageError(f"repeat {number} ({repeat.subject}): no repeat of the run before: {why}; {ADVICE}")
 
 
 def _settings(runs: tuple[Evidence, Evidence], processes: tuple[Process, Process]) -> Iterator[str]:
@@ -45,6 +50,16 @@ def _settings(runs: tuple[Evidence, Evidence], processes: tuple[Process, Process
         before, after = (known.get(name, "absent") for known in (first, second))
         if name.startswith("job ") and name != BATCH and before != after:
             yield f"{name.removeprefix('job ')} {before} → {after}"
+
+
+def _work(processes: tuple[Process, Process]) -> Iterator[str]:
+    """Yield what a step holds where that is not the same work: the batches of some runs differ a little by chance."""
+    for kind in KINDS:
+        if all(observed(process, kind) for process in processes):
+            before, after = (process.counter(kind).value for process in processes)
+            if before and abs(after / before - 1) > OTHER_WORK:
+                yield f"{kind if kind == 'slots' else f'{kind} tokens'} of a step {before:,.0f} → {after:,.0f}"
+                return
 
 
 def table(jobs: Sequence[Job]) -> Iterator[Table]:

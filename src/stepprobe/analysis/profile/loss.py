@@ -76,9 +76,17 @@ class LossCost:
     @property
     def chosen(self) -> Chunk:
         """The way with the fewest bytes of those nearly as fast as the fastest; without known bytes the fewest rows."""
-        near = [one for one in self.ways if one.behind.value <= 1 + OVERHEAD]
-        known = all(one.bytes is not None for one in near)
-        return min(near, key=lambda one: ((one.bytes or 0.0) if known else 0.0, one.rows))
+        by_bytes = self.held == "bytes"
+        return min(self._near, key=lambda one: ((one.bytes or 0.0) if by_bytes else 0.0, one.rows))
+
+    @property
+    def held(self) -> str:
+        """What the choice has the fewest of: ``bytes``, or ``rows`` where not all bytes are known."""
+        return "bytes" if all(one.bytes is not None for one in self._near) else "rows"
+
+    @property
+    def _near(self) -> list[Chunk]:
+        return [one for one in self.ways if one.behind.value <= 1 + OVERHEAD]
 
     @property
     def best(self) -> Chunk | None:
@@ -95,13 +103,13 @@ class LossCost:
 def loss_cost(seen: Seen) -> LossCost | None:
     """Return what the loss costs at the largest shape at which it was measured alone; None where it was not."""
     answers = seen.answers
-    every = answers.of("loss")
+    every = _timed(answers, answers.of("loss"))
     if not every:
         return None
     shape = max(((one.rows, one.length) for one in every), key=lambda shape: shape[0] * shape[1])
     plain = _at(every, shape)
     share, method = _share(seen, plain, shape)
-    at_once, chunks = _ways(answers, plain, _at(answers.of("loss_chunk"), shape), shape[0] * shape[1])
+    at_once, chunks = _ways(answers, plain, _at(_timed(answers, answers.of("loss_chunk")), shape), shape[0] * shape[1])
     metrics = answers.of("loss_metric")
     return LossCost(
         rows=shape[0],
@@ -142,6 +150,11 @@ def _step_share(seen: Seen) -> Estimate | None:
     return estimate(share, "1", "output layer and loss, forward and backward, over the wall time of the script's steps")
 
 
+def _timed(answers: Answers, lines: Sequence[Measured]) -> list[Measured]:
+    """Return those that took any time by the clock; nothing can be said in parts of none."""
+    return [one for one in lines if answers.ms(one) > 0]
+
+
 def _at(lines: Sequence[Measured], shape: tuple[int, int]) -> list[Measured]:
     return [one for one in lines if (one.rows, one.length) == shape]
 
@@ -180,7 +193,7 @@ def _ways(
     lines = {
         int(one.variant): [two for two in chunks if two.variant == one.variant]
         for one in chunks
-        if one.variant.isdigit()
+        if one.variant.isdecimal()
     }
     differs = {size: _differs(plain, own) for size, own in sorted(lines.items())}
     usable = [plain, *(lines[size] for size in differs if not differs[size])]
@@ -192,9 +205,9 @@ def _ways(
             behind=_over(answers, own, fastest),
             ms=median([answers.ms(one) for one in own]),
             bytes=_bytes(own),
-            differs=differs.get(size, ""),
+            differs=differ,
         )
-        for size, own in [(rows, plain), *((size, lines[size]) for size in differs)]
+        for size, own, differ in [(rows, plain, ""), *((size, lines[size], differs[size]) for size in differs)]
     ]
     return ways[0], tuple(ways[1:])
 
@@ -297,7 +310,7 @@ def _choice(found: LossCost) -> str:
     """Say what the choice rests on, or why it is none."""
     chosen, fastest = found.chosen, found.fastest
     name = _name(found, chosen)
-    held = "bytes" if chosen.bytes is not None else "rows"
+    held = found.held
     if chosen is fastest:
         return f"chosen: {name}, the fastest; no other within {OVERHEAD:.0%} of it takes fewer {held}"
     if not found.decided:

@@ -32,6 +32,8 @@ def attended(summaries: Sequence[TraceSummary], steady_ms: float) -> Estimate | 
         return None
     spent = sum(row.own_ns for row in rows if KERNEL in plain[row.name] or row.name.removeprefix("aten::") in BESIDE)
     steps, under = len(walls), sum(walls) / NS_PER_MS
+    if not under:
+        return None
     return Estimate(
         value=spent / NS_PER_MS / steps * max(1.0, steady_ms * steps / under),
         unit="ms",

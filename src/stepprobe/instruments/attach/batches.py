@@ -48,7 +48,7 @@ class Batches:
         self.item, self._list = torch._C.TensorBase.item, torch._C.TensorBase.tolist
         self._nonzero: Callable[..., Any] = torch.count_nonzero  # one operation, where a sum is of two and converts
         self._loaded: deque[Loaded] = deque(maxlen=LOADED)
-        self._labels_from_loss = False
+        self._labels_from_loss = self._counted = False
         self._unseen = torch._C.DisableTorchFunction
         self._dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
         self._trace: Callable[[], Any] = torch._C._get_tracing_state
@@ -92,8 +92,12 @@ class Batches:
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = self.ids(args, kwargs)
         if ids is None:
-            self._facts["counts.slots"] = "not observed: the model got no integer tensor"
+            if not self._counted:  # of several roots, another may get them
+                self._facts["counts.slots"] = "not observed: the model got no integer tensor"
             return
+        if not self._counted and "counts.slots" in self._facts:
+            self._facts["counts.slots"] = "counted"
+        self._counted = True
         mask = kwargs.get("attention_mask")
         loaded = self._loader_s(ids)
         self._observer.count("slots", ids.numel())

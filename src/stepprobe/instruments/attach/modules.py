@@ -65,7 +65,7 @@ class ModuleHooks:
             name: Its name where it is only one of several that a step calls; it may be a part itself then.
             counts: Whether a call of it is a forward, and its arguments are the batch.
         """
-        if (known := self._roots.get(id(root))) is not None and known() is root:
+        if self.is_root(root):
             return  # another optimizer, or the next one, has parameters of the same root
         self._roots[id(root)] = weakref.ref(root)
 
@@ -84,6 +84,11 @@ class ModuleHooks:
             self._parts[id(module)] = weakref.ref(module), part
         if self._observer.detail:
             self._set_detail(True)
+
+    def is_root(self, module: Any) -> bool:
+        """Return whether a module was adopted."""
+        known = self._roots.get(id(module))
+        return known is not None and known() is module
 
     def root_begins(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, counts: bool = True) -> None:
         """Pre-hook of a root."""

@@ -44,7 +44,7 @@ class RootFinder:
     def _remembering(self, named_parameters: Any) -> Any:
         @unseen(named_parameters)
         def remembering(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._observer.running and not self._torch.compiler.is_compiling():
+            if not self._torch.compiler.is_compiling():
                 self._asked[id(module)] = weakref.ref(module)
             return named_parameters(module, *args, **kwargs)
 
@@ -98,7 +98,19 @@ class RootFinder:
         candidates = [module for count, module in owners if count == best]
         compiled = [module for module in candidates if is_compiled(module)]
         self._candidates += map(weakref.ref, candidates)
+        if candidates and not any(map(self._is_known, candidates)):
+            self._look_again()
         self._await_first_call(compiled or candidates)
+
+    def _is_known(self, module: Any) -> bool:
+        """Return whether a module is a root, or its parts were looked for already."""
+        return self._hooks.is_root(module) or any(reference() is module for reference in self._outermost)
+
+    def _look_again(self) -> None:
+        """An optimizer came for another model than those before: it may be called part by part, too."""
+        self._pieces.stop()
+        self._hooks.trained = False
+        self._observer.optimizer_stepped = self._look_below
 
     def _owners(self, wanted: set[int]) -> list[tuple[int, Any]]:
         """Return (how many of the wanted parameters it owns, module) for all that were asked and what is below."""
@@ -129,8 +141,10 @@ class RootFinder:
     def _meet(self, handles: list[Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for handle in handles:
             handle.remove()
+        under_way = not self._hooks.is_root(module)  # else its own hook, which comes behind this one, sees the call
         self._adopt(module)
-        self._hooks.root_begins(module, args, kwargs)  # this call is already under way
+        if under_way:
+            self._hooks.root_begins(module, args, kwargs)
 
     def _look_below(self) -> None:
         """An optimizer step has ended: where no root was called up to now, find what is called in its place."""
@@ -152,8 +166,9 @@ class RootFinder:
             if self._compiled_functions or any(is_compiled(one) or id(one) in self._compiled for one in candidates):
                 return True  # called in a compiled region, in which a new hook would make guards fail
             inner = {id(below) for module in candidates for below in module.modules() if below is not module}
-            self._outermost = [weakref.ref(module) for module in candidates if id(module) not in inner]
-            pieces.listen(module for module in candidates if id(module) not in inner)
+            outermost = [module for module in candidates if id(module) not in inner]
+            self._outermost = [weakref.ref(module) for module in outermost]
+            pieces.listen(outermost)
             self._set_aside(pieces.listens)
             return not pieces.listens
         if not pieces.adopt():

@@ -203,9 +203,11 @@ class Bench:
             traceback.clear_frames(error.__traceback__)  # they hold the tensors of the step that failed
             self.drop(case, "memory" if memory else "refused", text)
         else:
-            if repetition.loss is None or math.isfinite(repetition.loss):
+            told = {"loss": repetition.loss, "norm of the gradient": repetition.gradient}
+            broken = [f"the {name} is {value}" for name, value in told.items() if not math.isfinite(value or 0.0)]
+            if not broken:
                 return repetition
-            self.drop(case, "loss", f"the loss is {repetition.loss} at this shape; look at the data, or lower the rate")
+            self.drop(case, "loss", f"{broken[0]} at this shape; look at the data, or lower the rate")
         self.release()
         return None
 
