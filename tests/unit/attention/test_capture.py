@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 from stepprobe.analysis.attention.reference import seen_in_batch  # noqa: E402
 from stepprobe.instruments.attention import batches, lean, models, tiny  # noqa: E402
 from stepprobe.instruments.attention.calls import watch  # noqa: E402
-from stepprobe.instruments.attention.configs import Config  # noqa: E402
+from stepprobe.instruments.attention.configs import Config, of_type  # noqa: E402
 from tests.fakes import attention as fake  # noqa: E402
 
 TYPES = (
@@ -46,7 +46,8 @@ def pair():
             small = fake.config(kind)
             with models.quiet():
                 torch.manual_seed(0)
-                real = AutoModelForCausalLM.from_config(small, attn_implementation="sdpa", dtype=torch.float32).train()
+                single = of_type(torch.float32)
+                real = AutoModelForCausalLM.from_config(small, attn_implementation="sdpa", **single).train()
                 bare = models.build(Config(small), "sdpa", torch.float32)
             lean.leave_out(bare)
             built[kind] = real, bare

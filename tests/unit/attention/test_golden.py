@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from stepprobe.instruments.attention import models  # noqa: E402
+from stepprobe.instruments.attention.configs import of_type  # noqa: E402
 from stepprobe.instruments.attention.observed import Way  # noqa: E402
 from tests.fakes import attention as fake  # noqa: E402
 from tests.fakes.attention import cell, config, holds, kinds, report, value  # noqa: E402
@@ -78,14 +79,14 @@ def test_a_cache_or_an_all_ones_mask_makes_packed_documents_leak(kind, cache, cu
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_gradient_checkpointing_drops_the_cache_before_the_mask_is_made(checkpointing):
-    """In transformers 5.24 it does, with gradients on, and the leak is gone: probe and real model agree."""
+    """In transformers 4.54 to 5.24 it does, with gradients on, and the leak is gone: probe and real model agree."""
     from transformers import AutoModelForCausalLM
 
     from stepprobe import assert_masks
     from stepprobe.errors import AssertionFailed
 
     with models.quiet():
-        real = AutoModelForCausalLM.from_config(config("qwen3"), attn_implementation="sdpa", dtype=torch.float32)
+        real = AutoModelForCausalLM.from_config(config("qwen3"), attn_implementation="sdpa", **of_type(torch.float32))
         if checkpointing:
             real.train().gradient_checkpointing_enable()
         with Spy() as spy:
@@ -161,7 +162,7 @@ def compiled_calls():
         return graph.forward
 
     with models.quiet(), torch.no_grad():
-        model = AutoModelForCausalLM.from_config(config("qwen3"), attn_implementation="sdpa", dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config("qwen3"), attn_implementation="sdpa", **of_type(torch.float32))
         torch.compile(model.train(), backend=backend)(**fake.inputs())
     return seen
 
@@ -194,5 +195,5 @@ def test_a_kernel_that_stays_fused_beside_a_mask_is_said_to_compute_all_pairs():
         "fast kernel on 2/2 layers (h100, predicted), for a mask computing all pairs on 2 ·"
     )
     assert kinds(told) == {"mask.lost"}
-    plain = fake.mask.derive(fake.evidence(config("qwen3"), card="h100"))
+    plain = fake.mask.derive(fake.evidence(config("qwen3"), "ones", card="h100"))
     assert plain.headline.startswith("fast kernel on 2/2 layers (h100, predicted) ·")

@@ -7,10 +7,11 @@ transformers = pytest.importorskip("transformers")
 
 import msgspec  # noqa: E402
 
+from stepprobe import assert_masks  # noqa: E402
 from stepprobe.analysis.attention.derive import mask_answer  # noqa: E402
 from stepprobe.instruments.attention import tiny  # noqa: E402
 from stepprobe.model.attention import CAPTURE, read_capture, write_capture  # noqa: E402
-from tests.fakes.attention import config, evidence, holds, kinds, report, value  # noqa: E402
+from tests.fakes.attention import config, evidence, holds, inputs, kinds, report, value  # noqa: E402
 
 TEXT = {
     "vocab_size": 64,
@@ -96,13 +97,76 @@ def test_attention_over_something_else_than_tokens_is_left_out():
     assert "kernel.eager" in kinds(told)
 
 
-def test_a_class_without_attention_says_so():
-    told = report(transformers.xLSTMConfig())
+@pytest.mark.parametrize("kind", ["xLSTMConfig", "MambaConfig", "Mamba2Config"])
+def test_a_class_without_attention_says_so(kind):
+    if not hasattr(transformers, kind):
+        pytest.skip(f"this transformers has no {kind}")
+    told = report(getattr(transformers, kind)())
     assert told.headline.startswith("no attention layer; nothing leaks")
 
 
 def test_cross_attention_that_text_does_not_reach_is_no_missing_layer():
-    text = {**TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "rope_parameters": None}
+    text = {**TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "rope_scaling": {"rope_type": "default"}}
     told = report(transformers.MllamaConfig(text_config=text))
     assert told.verdict == "ok"
     assert value(told, "mask.layers") == 2
+
+
+@pytest.fixture
+def forward(monkeypatch):
+    """Put another forward in the place of Qwen3's; it is given the original."""
+    original = transformers.Qwen3ForCausalLM.forward
+    return lambda made: monkeypatch.setattr(transformers.Qwen3ForCausalLM, "forward", made(original))
+
+
+def test_a_class_that_takes_no_positions_is_measured_without_them(forward):
+    """BART's decoder and its kin, before transformers 5."""
+
+    def without(original):
+        def run(self, input_ids=None, attention_mask=None, use_cache=None):
+            return original(self, input_ids=input_ids, attention_mask=attention_mask, use_cache=use_cache)
+
+        return run
+
+    forward(without)
+    told = report(config("qwen3"), "ones")
+    assert (told.verdict, value(told, "mask.layers_correct")) == ("ok", 2)
+    packed = report(config("qwen3"), "packed")
+    assert packed.verdict == "not measured"
+    assert "unexpected keyword argument 'position_ids'" in packed.headline
+
+
+def test_a_class_that_adds_to_its_positions_in_place_changes_no_batch(forward):
+    """XGLM, before transformers 5."""
+
+    def adding(original):
+        def run(self, input_ids=None, position_ids=None, **more):
+            if position_ids is not None:
+                position_ids += 2
+            return original(self, input_ids=input_ids, position_ids=position_ids, **more)
+
+        return run
+
+    forward(adding)
+    batch = inputs("packed")
+    before = batch["position_ids"].clone()
+    assert value(assert_masks(config("qwen3"), batch), "mask.layers_correct") == 2
+    assert torch.equal(batch["position_ids"], before)
+
+
+def test_a_class_that_mixes_rows_is_not_measured(forward):
+    """Llama 4 of transformers 4.54: a token's experts are weighed by those of other rows."""
+
+    def mixing(original):
+        def run(self, **given):
+            output = original(self, **given)
+            rows = torch.arange(len(output.logits), dtype=output.logits.dtype, device=output.logits.device)
+            output.logits = output.logits + rows[:, None, None]
+            return output
+
+        return run
+
+    forward(mixing)
+    told = report(config("qwen3"), "ones")
+    assert told.verdict == "not measured"
+    assert "like rows of a batch get unlike logits" in told.headline

@@ -12,7 +12,6 @@ PAIR = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 pytestmark = pytest.mark.skipif(PAIR >= (5, 0), reason="for transformers 4")
 
 
-@pytest.mark.skipif(PAIR < (4, 56), reason="older ones look for packed rows otherwise")
 def test_without_a_cache_the_fast_path_is_lost_for_nothing():
     told = report(config("qwen3"))
     assert kinds(told) == {"mask.lost_for_nothing"}

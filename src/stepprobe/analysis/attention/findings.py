@@ -180,7 +180,7 @@ def _unwaste(told: Answer, wasted: list[View]) -> tuple[Remedy, ...]:
             ),
         )
     size = wasted[0].layer.size
-    if wasted[0].layer.kind in ("sliding", "chunked") and size is not None and batch.length <= size:
+    if wasted[0].layer.kind in ("sliding", "chunked") and batch.length == size:  # in shorter rows it hides nothing
         return (*_cut_below(size, batch.length, layers), _remedy("drop the window from the config", layers))
     if any(name in batch.names for name in ("block_sequence_ids", "token_type_ids", "mm_token_type_ids")):
         return (_remedy("leave image block ids out of batches that hold text alone", layers),)

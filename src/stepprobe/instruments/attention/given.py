@@ -31,8 +31,10 @@ def observe_given(model: Any, batch: Mapping[str, Any], card: str = "") -> Evide
     version = need_transformers()
     if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), torch.Tensor):
         raise UsageError("the batch has no input_ids; pass the arguments of one call as the loop does")
-    inputs = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
-    inputs = {name: value for name, value in inputs.items() if name not in _LABELS and value is not None}
+    passed = {name: value for name, value in batch.items() if name not in _LABELS and value is not None}
+    inputs = {  # a copy: XGLM of transformers 4 adds to the positions that it is given
+        name: value.to("cpu", copy=True) if isinstance(value, torch.Tensor) else value for name, value in passed.items()
+    }
     with models.quiet():
         read, attention, way, name = _read(model)
         capture = observe(read, "given", inputs, attention, way, (*version_notes(version), *read.notes))

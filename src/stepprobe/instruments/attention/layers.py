@@ -19,7 +19,13 @@ _NONE = (
     "gmu",
     "cross_attention",
 )
-_WITHOUT_ATTENTION = {"xlstm": "recurrent", "rwkv": "recurrent"}
+_WITHOUT_ATTENTION = {
+    "xlstm": "recurrent",
+    "rwkv": "recurrent",
+    "mamba": "mamba",  # in transformers 5 the configs of this and the next two list them
+    "mamba2": "mamba",
+    "falcon_mamba": "mamba",
+}
 """Model types whose configs list no kinds of layers and that attend nowhere."""
 _LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_override_pattern", "block_types")
 

@@ -6,6 +6,7 @@ both ways (tokens of the future must move logits) and plainly causal (documents 
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -51,7 +52,7 @@ class Twin:
         batch = make(kind, 1, LENGTH) | dict(given)
         described = describe(kind, batch)
         try:
-            rows = self._moved(batch, forced)
+            rows = self._moved(_taken(self.model, batch) if forced else batch, forced)
         except Exception as error:  # whatever the model says about such a batch is the answer
             text = " ".join(str(error).split())[:300]
             return Influence(name=name, batch=described, layers=self.layers, failed=f"{type(error).__name__}: {text}")
@@ -70,6 +71,8 @@ class Twin:
             logits = self._without_attention(ids, batch, forced)
         noise = (logits[-1] - logits[0]).abs().max()
         moved = (logits[1:-1] - logits[0]).abs().amax(-1) > max(self._least, _ABOVE_NOISE * float(noise))
+        if noise > self._least and not moved.any():  # Llama 4 of transformers 4.54 weighs tokens by those of other rows
+            raise ArithmeticError("like rows of a batch get unlike logits: the class draws at random, or mixes rows")
         return tuple("".join("1" if moved[key, query] else "0" for key in range(LENGTH)) for query in range(LENGTH))
 
     def _without_attention(self, ids: Any, batch: dict[str, Any], forced: str) -> Any:
@@ -181,6 +184,17 @@ def _running(model: Any) -> Any:
     return model
 
 
+def _taken(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a control's batch a class takes: BART's of transformers 4 take no positions.
+
+    Documents are then no more than places in a row, and the control still has to reach across them.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(batch)
+    return {name: value for name, value in batch.items() if name in parameters}
+
+
 def _answer(output: Any) -> Any:
     """Return the logits, or the last hidden state of a model that has no head."""
     return (output.logits if hasattr(output, "logits") else output.last_hidden_state).detach().double()
@@ -194,7 +208,8 @@ def _loop_over_experts(model: Any) -> None:
 
 
 def _widened(value: Any, rows: int) -> Any:
-    return value.expand(rows, *value.shape[1:]) if hasattr(value, "expand") and value.dim() > 1 else value
+    """Return a row repeated, each in its own memory: XGLM of transformers 4 adds to its positions in place."""
+    return value.repeat_interleave(rows, 0) if hasattr(value, "dim") and value.dim() > 1 else value
 
 
 @contextlib.contextmanager
