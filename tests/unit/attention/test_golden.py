@@ -240,4 +240,4 @@ def test_padding_to_a_multiple_is_blamed_at_batch_size_1_alone():
     action = report(config("qwen3"), "ones", **one).findings[0].remedies[0].action
     assert action.endswith("pad to the longest row, without pad_to_multiple_of")
     some = report(config("qwen3"), "right", size=4).findings[0].remedies[0].action
-    assert some.endswith("sort by length or go padding-free")
+    assert some == "one short row costs the whole batch the fast path: sort by length or go padding-free"

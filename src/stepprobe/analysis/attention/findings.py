@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from stepprobe.analysis.attention.answer import LOOP, Answer
 from stepprobe.analysis.attention.views import SQUARE, View
+from stepprobe.model.attention import ONE_SHORT
 from stepprobe.model.estimate import exact
 from stepprobe.model.finding import Finding, Remedy
 
@@ -213,12 +214,14 @@ def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
     short = sum(runs != ((0, batch.length),) for runs in batch.valid)
     told_so = []
     if short and free:
-        many = f"{short} short row" + ("s" if short > 1 else "")
+        many = f"{short} short row" + ("s" if short > 1 else "") + f" of {batch.size} cost all"
+        if batch.kind in ONE_SHORT and batch.size > 1:  # how many are short in the job is not known
+            many = "one short row costs the whole batch"
         how = "sort by length or go padding-free"
         if short == batch.size:  # sorted or not, each of them would stay as long
             then = f"; then {how}" if batch.size > 1 else ", without pad_to_multiple_of"
             how = f"no row is as long as the batch: pad to the longest row{then}"
-        told_so.append(_remedy(f"{many} of {batch.size} cost all the fast path: {how}", len(free)))
+        told_so.append(_remedy(f"{many} the fast path: {how}", len(free)))
     if told.packed and free:
         told_so.append(_remedy("pack with flash's variable-length path or flex attention: SDPA takes documents "
                                "only as a full mask", len(free)))  # fmt: skip
