@@ -315,3 +315,19 @@ def test_the_loss_below_a_window_is_another_one_and_yet_measured(monkeypatch, fe
     assert {line["length"] for line in lines} == {5}
     assert {line["block"] for line in lines} == {line["block"] for line in beside}
     assert lines[0]["loss"] != pytest.approx(beside[0]["loss"], rel=1e-4)
+
+
+def test_the_output_layer_is_the_one_of_the_vocabulary_or_where_that_is_not_known_the_one_of_its_name():
+    class Plain(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(30, 8)
+            self.head = torch.nn.Linear(8, 30)
+            self.late = torch.nn.Linear(8, 8)
+
+    model = Plain()
+    assert loss.output_layer(model, 30) is model.head
+    assert loss.output_layer(model, None) is model.head
+    assert loss.output_layer(model, 31) is None, "a head of another width makes no logits of this vocabulary"
+    del model.head
+    assert loss.output_layer(model, None) is None
