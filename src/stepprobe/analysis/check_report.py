@@ -162,9 +162,7 @@ def _loss_finding(peak: Estimate, figures: Mapping[str, Estimate]) -> Finding:
         f"The loss of the largest batch takes {size(peak.value)} at its peak: all of its {rows:,.0f} rows of "
         "logits at once."
     )
-    action = (
-        f"compute the loss in chunks of {chunk:,.0f} rows: {size(chunked)} (the table of the loss says how)"
-    )
+    action = f"compute the loss in chunks of {chunk:,.0f} rows: {size(chunked)} (the table of the loss says how)"
     saved = Estimate(
         value=peak.value - chunked, unit="bytes", n=peak.n, method="bytes at the peak, less those in chunks"
     )

@@ -135,7 +135,9 @@ def caught(bench: Bench, shape: Point) -> Head | str:
     root = bench.harness.root()
     layer = output_layer(root, bench.plan.vocabulary)
     if layer is None:
-        return "the output layer was not found: no get_output_embeddings, no Linear of the vocabulary's width or its name"
+        return (
+            "the output layer was not found: no get_output_embeddings, no Linear of its name or the vocabulary's width"
+        )
     bench.torch.manual_seed(bench.plan.seed)  # the batch that the step is measured on
     batch = bench.harness.batch(*shape)
     labels = _labels(batch)
