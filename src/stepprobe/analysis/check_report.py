@@ -12,8 +12,9 @@ from stepprobe.analysis.lengths.cost import MODEL, model_sizes
 from stepprobe.analysis.lengths.options import read_options
 from stepprobe.analysis.lengths.padding_answer import padding_answer
 from stepprobe.analysis.limits.decoder import Decoder
+from stepprobe.analysis.wording import size
 from stepprobe.errors import EvidenceError
-from stepprobe.model.attention import CAPTURE, read_capture
+from stepprobe.model.attention import CAPTURE, KEPT, Batch, read_capture
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.evidence import Evidence
 from stepprobe.model.finding import Finding, Remedy
@@ -22,8 +23,7 @@ from stepprobe.model.report import Report, Table, Verdict
 
 WASTE = 0.1
 """Part of the slots that is padding from which on it is a finding."""
-GIB = 1 << 30
-LARGE_LOSS = GIB
+LARGE_LOSS = 1 << 30
 """Bytes of the loss from which on chunks are a finding."""
 _SETTINGS = ("batch_size", "length", "padding", "max_length")
 _BY_ROWS = "from the lengths of the rows"
@@ -57,17 +57,18 @@ def check_report(evidence: Evidence) -> Report:
         tables=(*mask.tables, *(data.tables if data else ()), *tables),
         charts=(*mask.charts, *(data.charts if data else ())),
         notes=(
-            *_asked(evidence.options, figures, counted),
+            *_asked(evidence, figures, counted),
             *mask.notes,
             *(data.notes if data else _without_data(loss)),
         ),
     )
 
 
-def _asked(options: Mapping[str, str], figures: Mapping[str, Estimate], counted: bool) -> Iterator[str]:
+def _asked(evidence: Evidence, figures: Mapping[str, Estimate], counted: bool) -> Iterator[str]:
     """Say what was asked about, and where each setting comes from."""
-    size, length, padding, cut = (options.get(f"{name}_from") for name in _SETTINGS)
-    if not size:
+    options = evidence.options
+    batch_size, length, padding, cut = (options.get(f"{name}_from") for name in _SETTINGS)
+    if not batch_size:
         return
     rows = int(options["length"])
     if not counted:
@@ -78,10 +79,19 @@ def _asked(options: Mapping[str, str], figures: Mapping[str, Estimate], counted:
         said, usual = "rows as long as they are (nothing says where they are cut, set it: --max-length)", _BY_ROWS
     padded = f"padding {options['padding']} ({padding or usual})"
     dtype = f", {options.get('dtype') or 'bfloat16'} ({source})" if (source := options.get("dtype_from")) else ""
-    yield f"Asked with batch size {int(options['batch_size']):,} ({size}), {said}, {padded}{dtype}."
+    yield f"Asked with batch size {int(options['batch_size']):,} ({batch_size}), {said}, {padded}{dtype}."
+    if (batch := _kept(evidence.files)) is not None:
+        yield f"The masks were asked of one batch that the run kept: {batch.size:,} x {batch.length:,} tokens."
+        return
     longest = figures["lengths.max"].value if "lengths.max" in figures else 0
     if rows < min(longest, int(options["max_length"] or longest)):
         yield f"The masks were asked at {rows:,} tokens, not at the longest row; --length asks at another."
+
+
+def _kept(files: Mapping[str, bytes]) -> Batch | None:
+    """Return the batch of a run that the masks were asked of; None where one was made to ask."""
+    batch = read_capture(files[CAPTURE]).batch if CAPTURE in files else None
+    return batch if batch is not None and batch.kind == KEPT else None
 
 
 def _sizes(files: Mapping[str, bytes]) -> tuple[Decoder | None, int]:
@@ -129,7 +139,7 @@ def _findings(figures: Mapping[str, Estimate]) -> Iterator[Finding]:
     if waste is not None and waste.value >= WASTE:
         yield _of_data(
             "padding.waste",
-            f"{waste.value:.0%} of the slots are padding in random order.",
+            f"{waste.value:.1%} of the slots are padding in random order.",
             waste,
             "sort by length, bucket or pack: stepprobe bucket DATA says what each gains",
             ("padding.waste_share", "padding.expected_longest"),
@@ -149,12 +159,10 @@ def _findings(figures: Mapping[str, Estimate]) -> Iterator[Finding]:
 def _loss_finding(peak: Estimate, figures: Mapping[str, Estimate]) -> Finding:
     rows, chunk, chunked = (figures[f"ce.{name}"].value for name in ("rows", "chunk_rows", "bytes_peak_chunked"))
     title = (
-        f"The loss of the largest batch takes {peak.value / GIB:,.1f} GiB at its peak: all of its {rows:,.0f} rows of "
+        f"The loss of the largest batch takes {size(peak.value)} at its peak: all of its {rows:,.0f} rows of "
         "logits at once."
     )
-    action = (
-        f"compute the loss in chunks of {chunk:,.0f} rows: {chunked / GIB:,.1f} GiB (the table of the loss says how)"
-    )
+    action = f"compute the loss in chunks of {chunk:,.0f} rows: {size(chunked)} (the table of the loss says how)"
     saved = Estimate(
         value=peak.value - chunked, unit="bytes", n=peak.n, method="bytes at the peak, less those in chunks"
     )
@@ -176,7 +184,7 @@ def _of_data(kind: str, title: str, cost: Estimate, action: str, cites: tuple[st
 
 def _headline(figures: Mapping[str, Estimate], data: Report | None) -> Iterator[str]:
     if peak := figures.get("ce.bytes_peak"):
-        yield f"loss {peak.value / GIB:,.2f} GiB at its peak"
+        yield f"loss {size(peak.value)} at its peak"
     if data is None:
         return
     if data.verdict == "not measured":

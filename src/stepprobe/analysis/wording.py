@@ -16,6 +16,12 @@ def signed(value: float, spec: str) -> str:
     return ("−" if value < 0 else "+") + written
 
 
+def size(count: float) -> str:
+    """Return bytes in the largest binary unit of which there is at least one, up to GiB: ``7.4 GiB``, ``5.2 MiB``."""
+    power = min(3, max(0, int(count).bit_length() - 1) // 10)
+    return f"{count / 1024**power:,.{1 if power else 0}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
+
+
 def ends(low: float | None, high: float | None) -> str:
     """Return ``−3.1 to −2.4`` with digits that tell the ends apart; empty where there is no interval."""
     if low is None or high is None:

@@ -9,6 +9,10 @@ from stepprobe.errors import EvidenceError
 
 CAPTURE_SCHEMA = 1
 CAPTURE = "attention.json"
+ONE_SHORT = ("right", "left")
+"""Kinds of a batch that was made to ask: its last row is short, whatever the rows of the job are."""
+KEPT = "kept"
+"""Kind of a batch that a job passed."""
 
 Run = tuple[int, int, int, int]
 """Keys that one row sees: first, end (exclusive), and how far each of the two moves from row to row (0 or 1)."""

@@ -96,7 +96,7 @@ def test_a_loader_that_is_made_anew():
 def test_recomputed_activations():
     found = only(findings(run({"recompute": 19})), "recompute")
     assert found.cost.value == pytest.approx(19, rel=0.01)
-    assert found.remedies[0].fixed.value == pytest.approx(92.5, rel=0.01)
+    assert found.remedies[0].fixed is None, "of what is computed twice nothing stays; forward and backward are not it"
 
 
 @pytest.mark.parametrize("counts", [{"forwards": 2}, {"forwards": 2, "no_grad_forwards": 1}], ids=["kept", "no grad"])

@@ -1,5 +1,6 @@
 """Verdicts that are known of transformers 5.24 with torch 2.13: fast paths that are lost, documents that leak."""
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -119,7 +120,7 @@ def test_sinks_attend_eagerly():
 @since_5
 def test_falcon_always_makes_a_plain_causal_mask():
     told = report(config("falcon"))
-    assert "mask.lost_for_nothing" in kinds(told)
+    assert kinds(told) == {"kernel.fallback"}, "without the mask, its one key head would be refused all the same"
     assert (value(told, "mask.layers_fast"), value(told, "mask.layers_correct")) == (0, value(told, "mask.layers"))
     assert holds(told, 9) == "NO"
 
@@ -197,3 +198,47 @@ def test_a_kernel_that_stays_fused_beside_a_mask_is_said_to_compute_all_pairs():
     assert kinds(told) == {"mask.lost"}
     plain = fake.mask.derive(fake.evidence(config("qwen3"), "ones", card="h100"))
     assert plain.headline.startswith("fast kernel on 2/2 layers (h100, predicted) ·")
+
+
+def of_cards(kind="right", dropout=0.1):
+    """What is found of a tiny GPT-2 with attention dropout, by card."""
+    seen = fake.evidence(config("gpt2", attn_pdrop=dropout), kind, size=4)
+    return {card: fake.mask.derive(msgspec.structs.replace(seen, options={"card": card})) for card in ("cpu", "a100")}
+
+
+def test_dropout_and_no_mask_keeps_a_call_of_the_cpu_from_flash():
+    cpu = of_cards()["cpu"]
+    assert [finding.kind for finding in cpu.findings] == ["kernel.fallback"], "no mask would bring flash back"
+    slow = cpu.findings[0]
+    assert "flash: dropout" in slow.title
+    assert slow.remedies[0].action.startswith("attention dropout 0 (attn_pdrop or attention_dropout = 0.0 in")
+    assert slow.remedies[0].action.endswith("the kernel is flash then, with the mask as it is")
+    assert slow.remedies[0].predicted.value == value(cpu, "mask.layers")
+    whole = of_cards("ones")["cpu"].findings[0]
+    assert whole.remedies[0].action.endswith("the kernel is flash then")
+
+
+def test_flash_takes_dropout_on_a_card_so_there_the_mask_alone_is_to_blame():
+    card = of_cards()["a100"]
+    assert kinds(card) == {"mask.lost"}
+    assert "short row" in card.findings[0].remedies[0].action
+    assert of_cards("ones")["a100"].verdict == "ok"
+
+
+def test_without_dropout_the_mask_is_to_blame_on_the_cpu_too():
+    assert kinds(of_cards(dropout=0.0)["cpu"]) == {"mask.lost"}
+
+
+def test_a_card_without_flash_loses_none_to_a_mask():
+    told = fake.mask.derive(fake.evidence(config("qwen3"), "right", size=4, card="t4"))
+    assert kinds(told) == {"kernel.fallback"}
+    assert "compute capability 7.5 < 8.0" in told.findings[0].title
+    assert told.findings[0].remedies == ()
+
+
+def test_padding_to_a_multiple_is_blamed_at_batch_size_1_alone():
+    one = {"attention_mask": torch.tensor([[1] * 23 + [0]])}
+    action = report(config("qwen3"), "ones", **one).findings[0].remedies[0].action
+    assert action.endswith("pad to the longest row, without pad_to_multiple_of")
+    some = report(config("qwen3"), "right", size=4).findings[0].remedies[0].action
+    assert some == "one short row costs the whole batch the fast path: sort by length or go padding-free"

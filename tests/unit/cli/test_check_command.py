@@ -74,6 +74,10 @@ def test_one_object_holds_what_each_probe_found(say, model, data):
     assert kinds(told) == {"mask.lost", "padding.waste", "padding.truncated"}
     assert value(told, "padding.truncated_rows") == 1
     assert value(told, "padding.truncated_share") == pytest.approx(3 / sum(lengths))
+    (waste,) = [finding["title"] for finding in told["findings"] if finding["kind"] == "padding.waste"]
+    assert waste.startswith(f"{value(told, 'padding.waste_share'):.1%} of the slots"), "as many digits as its cost"
+    (lost,) = [finding["remedies"][0]["action"] for finding in told["findings"] if finding["kind"] == "mask.lost"]
+    assert lost.startswith("one short row costs the whole batch"), "how many are short in the data was not asked"
     assert any("40 tokens" in table["caption"] for table in told["tables"] if table["name"] == "layers")
 
 
@@ -291,7 +295,7 @@ def test_the_mask_of_text_is_asked_at_its_longest_row_and_text_is_cut(say, writt
     words = ("--data", "rows.jsonl", "--tokenizer", tokenizer(tmp_path, 9), "--json")
     told = json.loads(say("check", written(GPT2), *words)[1])
     (caption,) = [table["caption"] for table in told["tables"] if table["name"] == "layers"]
-    assert "8 x 50 tokens, padding right" in caption
+    assert "8 x 50 tokens, padding right (made to ask: one row a quarter short)" in caption
     told = json.loads(say("check", written(GPT2), *words, "--length", 40)[1])
     assert value(told, "padding.truncated_rows") == 1
 

@@ -154,6 +154,11 @@ def test_a_run_in_float32_is_asked_in_float32_with_its_own_attention(tmp_path, c
     assert any(one.startswith("Kernels: a100, float32 (the parameters of the run), training") for one in notes)
 
 
+def notes_of(capfd, *words):
+    assert cli.main([*map(str, words), "--json"]) in (0, 1)
+    return json.loads(capfd.readouterr()[0])["notes"]
+
+
 def asked(capfd, *words):
     code = cli.main([*map(str, words), "--json"])
     out, err = capfd.readouterr()
@@ -171,6 +176,12 @@ def test_the_batch_of_the_run_is_asked_about(run, capfd):
     assert figures["ce.rows"]["value"] == 3 * int(longest)
     assert "batch size 3 (per_device_train_batch_size of the run)" in note
     assert "padding right (the batch that the run kept)" in note
+
+
+def test_the_batch_that_the_masks_were_asked_of_is_named_where_the_run_made_longer_ones(run, capfd):
+    said = "The masks were asked of one batch that the run kept: 3 x 40 tokens."
+    assert said in notes_of(capfd, "check", run)
+    assert not any("that the run kept:" in note for note in notes_of(capfd, "check", run, "--length", 24))
 
 
 def test_the_dataset_is_cut_and_batched_as_the_run_does(run, capfd, tmp_path):

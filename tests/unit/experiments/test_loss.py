@@ -326,3 +326,19 @@ def test_a_gradient_that_is_no_number_is_not_written_as_one():
     assert asked._attempt(dataclasses.replace(case, gradient=lambda _: math.inf)) is None
     (dropped,) = asked.journal.of("dropped", reason="loss")
     assert "the norm of the gradient is inf" in dropped["text"]
+
+
+def test_the_output_layer_is_the_one_of_the_vocabulary_or_where_that_is_not_known_the_one_of_its_name():
+    class Plain(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(30, 8)
+            self.head = torch.nn.Linear(8, 30)
+            self.late = torch.nn.Linear(8, 8)
+
+    model = Plain()
+    assert loss.output_layer(model, 30) is model.head
+    assert loss.output_layer(model, None) is model.head
+    assert loss.output_layer(model, 31) is None, "a head of another width makes no logits of this vocabulary"
+    del model.head
+    assert loss.output_layer(model, None) is None

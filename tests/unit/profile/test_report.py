@@ -230,7 +230,10 @@ def test_the_penalty_is_measured_and_predicted():
 
 
 def test_no_padding_is_told():
-    assert noted(derived(planted().scaling().end()), "padding was not measured")
+    asked = planted().scaling().end()
+    assert noted(derived(asked, clean_process()), "padding was not measured: the batches that were seen hold none")
+    unmasked = clean_process().facts(**{"counts.real": "no attention mask: every slot counted"})
+    assert noted(derived(asked, unmasked), "padding was not measured: without an attention mask it is not known")
 
 
 # --- repetitions

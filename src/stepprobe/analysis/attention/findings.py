@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from stepprobe.analysis.attention.answer import LOOP, Answer
 from stepprobe.analysis.attention.views import SQUARE, View
+from stepprobe.model.attention import ONE_SHORT
 from stepprobe.model.estimate import exact
 from stepprobe.model.finding import Finding, Remedy
 
@@ -155,19 +156,24 @@ def _cures(told: Answer, kind: str) -> tuple[Remedy, ...]:
 
 
 def _lost(told: Answer) -> Iterator[Finding]:
-    wasted = [view for view in told.views if view.for_nothing]
+    wasted = [view for view in told.views if view.for_nothing and _decides(told, view)]
     if wasted:
         title = f"{len(wasted)} layers are given a mask that is plainly causal: the fast path is lost for nothing"
         yield _finding(told, "mask.lost_for_nothing", title, wasted, _unwaste(told, wasted), "mask.layers_fast")
     lost: dict[str, list[View]] = {}
     for view in told.views:
-        if view.mask is not None and not view.for_nothing and view.call.api == "sdpa":
+        if view.mask is not None and not view.for_nothing and _decides(told, view):
             lost.setdefault(view.found + (", learned" if view.call.mask_grad else ""), []).append(view)
     for found, views in lost.items():
         kernel = f"{views[0].choice(told.card).kernel} on {told.card.name}"
         fused = f"{kernel} stays fused, but computes all pairs" if told.fast(views[0]) else kernel
         title = f"{len(views)} layers lose the fast path to a mask ({found}): {fused}"
         yield _finding(told, "mask.lost", title, views, _advice(told, views), "mask.bytes")
+
+
+def _decides(told: Answer, view: View) -> bool:
+    """Tell whether it is the mask that keeps a call from the fast path: without it, nothing else would."""
+    return view.call.api == "sdpa" and view.mask is not None and view.unmasked(told.card).fast
 
 
 def _unwaste(told: Answer, wasted: list[View]) -> tuple[Remedy, ...]:
@@ -208,11 +214,14 @@ def _advice(told: Answer, lost: list[View]) -> tuple[Remedy, ...]:
     short = sum(runs != ((0, batch.length),) for runs in batch.valid)
     told_so = []
     if short and free:
-        many = f"{short} short row" + ("s" if short > 1 else "")
-        how = "sort by length or go padding-free; avoid pad_to_multiple_of at batch size 1"
-        if short == batch.size > 1:  # sorted or not, each of them would stay as long
-            how = f"no row is as long as the batch: pad to the longest row; then {how.partition(';')[0]}"
-        told_so.append(_remedy(f"{many} of {batch.size} cost all the fast path: {how}", len(free)))
+        many = f"{short} short row" + ("s" if short > 1 else "") + f" of {batch.size} cost all"
+        if batch.kind in ONE_SHORT and batch.size > 1:  # how many are short in the job is not known
+            many = "one short row costs the whole batch"
+        how = "sort by length or go padding-free"
+        if short == batch.size:  # sorted or not, each of them would stay as long
+            then = f"; then {how}" if batch.size > 1 else ", without pad_to_multiple_of"
+            how = f"no row is as long as the batch: pad to the longest row{then}"
+        told_so.append(_remedy(f"{many} the fast path: {how}", len(free)))
     if told.packed and free:
         told_so.append(_remedy("pack with flash's variable-length path or flex attention: SDPA takes documents "
                                "only as a full mask", len(free)))  # fmt: skip
@@ -248,13 +257,26 @@ def _slow(told: Answer) -> Iterator[Finding]:
     if math:
         why = "; ".join(f"{name}: {reasons[0]}" for name, reasons in math[0].choice(told.card).refused.items())
         title = f"{len(math)} layers fall to the math kernel on {told.card.name} ({why})"
-        yield _finding(told, "kernel.fallback", title, math, (), "mask.fallback_layers")
-    slow = [view for view in told.views if view.call.api == "sdpa" and view.mask is None and view not in math]
-    if slow := [view for view in slow if not told.fast(view)]:
-        choice = slow[0].choice(told.card)
-        title = f"{len(slow)} layers get no flash kernel on {told.card.name} ({choice.why}): {choice.kernel}"
-        yield _finding(told, "kernel.fallback", title, slow, (), "mask.layers_fast")
+        yield _finding(told, "kernel.fallback", title, math, _undrop(told, math), "mask.fallback_layers")
+    slow = [view for view in told.views if view.call.api == "sdpa" and view not in math and not told.fast(view)]
+    if slow := [view for view in slow if not _decides(told, view)]:
+        kernel, why = slow[0].choice(told.card).kernel, slow[0].unmasked(told.card).why
+        title = f"{len(slow)} layers get no flash kernel on {told.card.name} ({why}): {kernel}"
+        yield _finding(told, "kernel.fallback", title, slow, _undrop(told, slow), "mask.layers_fast")
     yield from _loops(told)
+
+
+def _undrop(told: Answer, slow: list[View]) -> tuple[Remedy, ...]:
+    """Return the remedy for calls that attention dropout alone keeps from a faster kernel."""
+    kernels = [(view.choice(told.card).kernel, view.undropped(told.card).kernel) for view in slow]
+    freed = [then for now, then in kernels if then != now]
+    if not freed:
+        return ()
+    action = (
+        "attention dropout 0 (attn_pdrop or attention_dropout = 0.0 in the config; the model is regularised less): "
+        f"the kernel is {freed[0]} then" + (", with the mask as it is" if slow[0].mask is not None else "")
+    )
+    return (_remedy(action, len(freed)),)
 
 
 def _loops(told: Answer) -> Iterator[Finding]:

@@ -164,7 +164,7 @@ def _worst(sure: list[_Told]) -> Answer:
 def _findings(sure: list[_Told]) -> list[Finding]:
     """Return the findings of all batches, of each kind and title the one that costs most layers."""
     found: dict[tuple[str, str], Finding] = {}
-    for told in sure:
+    for told in sorted(sure, key=lambda told: not told.compared):  # as stepprobe check RUN chooses its batch
         for finding in mask_findings(told.answer):
             known = found.setdefault((finding.kind, finding.where), finding)
             if finding.cost.value > known.cost.value:

@@ -7,6 +7,7 @@ from stepprobe.analysis.attention.assertions import Assertion
 from stepprobe.analysis.attention.findings import places
 from stepprobe.analysis.attention.kernels import CARDS, CONFIRMED, RULES, SHOWN
 from stepprobe.analysis.attention.views import View
+from stepprobe.model.attention import ONE_SHORT
 from stepprobe.model.report import Cell, Column, Table
 
 
@@ -77,4 +78,5 @@ def assertion_table(asked: tuple[Assertion, ...]) -> Table:
 def _batch(told: Answer) -> str:
     batch = told.capture.batch
     cache = {None: "use_cache not passed", True: "use_cache=True", False: "use_cache=False"}[batch.use_cache]
-    return f"{batch.size} x {batch.length:,} tokens, padding {batch.kind}, {cache}"
+    made = " (made to ask: one row a quarter short)" if batch.kind in ONE_SHORT else ""
+    return f"{batch.size} x {batch.length:,} tokens, padding {batch.kind}{made}, {cache}"

@@ -64,6 +64,20 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             return Choice(kernel="flash" if self.call.api.startswith("flash") else self.call.api, refused=reasons)
         return choose(shape_of(self.call, card), card)
 
+    def unmasked(self, card: Card) -> Choice:
+        """Return the kernel that a card takes where the mask alone is left out."""
+        if self.call.api != "sdpa":
+            return self.choice(card)
+        plain = {"mask": False, "mask_grad": False, "mask_last_stride": 1}
+        square = self.call.query[2] == self.call.key[2]
+        return choose(msgspec.structs.replace(shape_of(self.call, card), **plain, is_causal=square), card)
+
+    def undropped(self, card: Card) -> Choice:
+        """Return the kernel that a card takes where attention dropout alone is left out."""
+        if self.call.api != "sdpa":
+            return self.choice(card)
+        return choose(msgspec.structs.replace(shape_of(self.call, card), dropout=0.0), card)
+
     def computed(self, card: Card) -> int:
         """Return how many pairs the kernel computes on a card."""
         if self.choice(card).kernel in FAST and self.call.mask is None and self.call.is_causal:

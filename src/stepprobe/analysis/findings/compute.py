@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepprobe.analysis.findings.view import Rule, View, all_of, as_ms, scaled, up_to
 from stepprobe.analysis.ledger.process import NS_PER_MS
-from stepprobe.model.accounts import BACKWARD, FORWARD
+from stepprobe.model.accounts import FORWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
@@ -38,8 +38,7 @@ def recompute(view: View) -> Iterator[Finding]:
             Remedy(
                 name="checkpointing.off",
                 action="turn gradient checkpointing off if the activations fit into memory",
-                predicted=_without_checkpointing(view, cost),
-                fixed=view.account(*FORWARD, *BACKWARD),
+                predicted=_without_checkpointing(view, cost),  # of its account nothing stays
             ),
         ),
         cites=("ledger.recompute",),

@@ -19,7 +19,10 @@ def penalty(seen: Seen) -> Found:
     answers = seen.answers
     padded, unpadded = answers.of("padded"), answers.of("unpadded")
     if not padded or not unpadded:
-        return {}, (), ("padding was not measured: the batches that were seen hold none, or there was no time",)
+        why = "the batches that were seen hold none, or there was no time"
+        if seen.process is not None and seen.process.unmasked:
+            why = "without an attention mask it is not known which slots are padding"
+        return {}, (), (f"padding was not measured: {why}",)
     figures: dict[str, Estimate] = {}
     notes: list[str] = []
     if measured := paired(_by_block(answers, padded), _by_block(answers, unpadded)):

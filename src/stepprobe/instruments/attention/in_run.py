@@ -11,7 +11,7 @@ from stepprobe.instruments.attention import models
 from stepprobe.instruments.attention.configs import Config, need_transformers, read_raw
 from stepprobe.instruments.attention.observed import Observed, Way
 from stepprobe.instruments.uncollected import uncollected
-from stepprobe.model.attention import Capture, write_capture
+from stepprobe.model.attention import KEPT, Capture, write_capture
 from stepprobe.model.first_calls import FORETOLD, KeptCall, ModelLine, element_type, read_first_calls, values
 
 MOST = 2
@@ -102,7 +102,7 @@ def foretell(kept: tuple[KeptCall, ...], dtype: str = "") -> Iterator[tuple[int,
     observed = Observed(config_of(model), model.attention or None, way_of(model), dtype or element_type(kept[0])[0])
     said = ("The batch is one that the job passed, without its text.",)
     for one in kept:
-        yield one.number, observed.capture("kept", inputs_of(one), said)
+        yield one.number, observed.capture(KEPT, inputs_of(one), said)
 
 
 def way_of(model: ModelLine) -> Way:

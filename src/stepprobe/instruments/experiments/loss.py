@@ -11,6 +11,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
+from stepprobe.instruments.attach.kinds import kind_of
 from stepprobe.instruments.experiments.bench import Bench, Case
 from stepprobe.instruments.experiments.plan import Point
 
@@ -134,7 +135,9 @@ def caught(bench: Bench, shape: Point) -> Head | str:
     root = bench.harness.root()
     layer = output_layer(root, bench.plan.vocabulary)
     if layer is None:
-        return "the output layer was not found: no get_output_embeddings, and no Linear with the vocabulary's width"
+        return (
+            "the output layer was not found: no get_output_embeddings, no Linear of its name or the vocabulary's width"
+        )
     bench.torch.manual_seed(bench.plan.seed)  # the batch that the step is measured on
     batch = bench.harness.batch(*shape)
     labels = _labels(batch)
@@ -168,14 +171,21 @@ def _labels(batch: Any) -> Any:
 
 
 def output_layer(root: Any, vocabulary: int | None) -> Any:
-    """Return the module that makes logits: the model says so, or it is the last Linear of the vocabulary's width."""
+    """Return the module that makes logits: the model says so, or it is the last Linear of the vocabulary's width.
+
+    Where the vocabulary is not known, it is the last Linear that the ledger books as the head, by its name.
+    """
     for module in root.modules():
         ask = getattr(module, "get_output_embeddings", None)
         layer = ask() if callable(ask) else None
         if getattr(getattr(layer, "weight", None), "ndim", 0) == 2:
             return layer
-    linear = [module for module in root.modules() if vocabulary and getattr(module, "out_features", 0) == vocabulary]
-    return linear[-1] if linear else None
+    linear = [(name, module) for name, module in root.named_modules() if getattr(module, "out_features", 0)]
+    if vocabulary:
+        heads = [module for _, module in linear if module.out_features == vocabulary]
+    else:
+        heads = [module for name, module in linear if kind_of(name, module) == "lm_head"]
+    return heads[-1] if heads else None
 
 
 def autocast_of(torch: ModuleType, kind: str) -> Any:
