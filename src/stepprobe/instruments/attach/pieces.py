@@ -54,6 +54,8 @@ class Pieces:
         if not called:
             return False
         counting = max(called, key=lambda one: one[1])[0]
+        for tell in self._observer.on.counting:
+            tell(counting)
         for module, _ in called:
             self._hooks.adopt(module, name=self._names[id(module)], counts=module is counting)
         return True
