@@ -243,6 +243,19 @@ def test_the_frameworks_own_rate_stands_beside_ours():
         assert rows[name][2:4] == (None, None), "no evaluation was measured step by step"
 
 
+def test_under_ddp_the_end_of_backward_is_said_to_hold_the_waiting_for_other_ranks():
+    def rank(number, world_size, off):
+        facts = {"device": "cpu", **METHODS}
+        fake = FakeProcess(rank=number, pid=number, world_size=world_size, **facts)
+        return fake.steps(20, {"backward.embed": 30, "optimizer": 70}, off_cpu={"backward.embed": off})
+
+    assert not said(derive(rank(0, 1, 10)), "under DDP")
+    (note,) = said(derive(rank(0, 2, 25), rank(1, 2, 5)), "under DDP")
+    assert "5.0 to 25.0 ms, by rank, of a step's backward were off the CPU" in note
+    forward_alone = FakeProcess(world_size=2, **METHODS).steps(20, {"forward": 100})
+    assert not said(derive(forward_alone), "under DDP")
+
+
 def test_what_was_not_counted_has_a_note_and_no_figure():
     facts = {"counts__real": "not observed: the mask lies on the device"}
     report = derive(FakeProcess(**facts).steps(20, CLEAN, {"slots": 100}))
