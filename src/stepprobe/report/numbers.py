@@ -136,11 +136,20 @@ def _signed(value: float, places: int) -> str:
 
 
 def column(cells: Sequence[Cell], unit: str) -> list[str]:
-    """Return the cells of one column as text, numbers with one count of decimals so that their points align."""
+    """Return the cells of one column as text, numbers with one count of decimals so that their points align.
+
+    Numbers without a unit may be of unlike things: where the smallest would lose its digits, each has its own.
+    """
     numbers = [float(cell) for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
     integral = all(value.is_integer() for value in numbers) and unit != "ms"
     places = 0 if integral else decimals(max(map(abs, numbers), default=0.0))
+    if not unit and not integral and max(map(_own_places, numbers)) > places + 1:
+        return [_cell(cell, unit, _own_places(cell)) for cell in cells]
     return [_cell(cell, unit, places) for cell in cells]
+
+
+def _own_places(cell: Cell) -> int:
+    return 0 if isinstance(cell, str) or cell is None or float(cell).is_integer() else decimals(cell)
 
 
 def _cell(cell: Cell, unit: str, places: int) -> str:

@@ -231,13 +231,29 @@ def test_the_frameworks_own_rate_stands_beside_ours():
     counts = {"slots": 4000, "real": 1000, "labelled": 500}
     fake = FakeProcess(**METHODS).steps(20, {"optimizer": 1000}, counts)
     rates = {"train_tokens_per_second": 4000.0, "train_steps_per_second": 1.0, "num_input_tokens_seen": 80_000.0}
-    fake.sites(rates={**rates, "My tokens</script>": 1.0})
+    rates |= {"eval_steps_per_second": 3.0, "eval_tokens_per_second": 800.0, "My tokens</script>": 1.0}
+    fake.sites(rates=rates)
     report = derive(fake)
     assert report.figures["tokens.framework.train_tokens_per_second_ratio"].value == pytest.approx(4)
     assert "tokens.framework.my_tokens_script_" in report.figures, "a name is the user's text"
     assert report.figures["tokens.framework.num_input_tokens_seen_ratio"].value == pytest.approx(4)
     rows = {row[0]: row for row in next(table for table in report.tables if table.name == "framework").rows}
     assert rows["train_steps_per_second"] == ("train_steps_per_second", 1, 1, 1, "steady steps per second")
+    for name in ("eval_steps_per_second", "eval_tokens_per_second"):
+        assert rows[name][2:4] == (None, None), "no evaluation was measured step by step"
+
+
+def test_under_ddp_the_end_of_backward_is_said_to_hold_the_waiting_for_other_ranks():
+    def rank(number, world_size, off):
+        facts = {"device": "cpu", **METHODS}
+        fake = FakeProcess(rank=number, pid=number, world_size=world_size, **facts)
+        return fake.steps(20, {"backward.embed": 30, "optimizer": 70}, off_cpu={"backward.embed": off})
+
+    assert not said(derive(rank(0, 1, 10)), "under DDP")
+    (note,) = said(derive(rank(0, 2, 25), rank(1, 2, 5)), "under DDP")
+    assert "5.0 to 25.0 ms, by rank, of a step's backward were off the CPU" in note
+    forward_alone = FakeProcess(world_size=2, **METHODS).steps(20, {"forward": 100})
+    assert not said(derive(forward_alone), "under DDP")
 
 
 def test_what_was_not_counted_has_a_note_and_no_figure():

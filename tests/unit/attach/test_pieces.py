@@ -49,7 +49,7 @@ def train(observer):
             observer.optimizer_begins()
             observer.optimizer_ended()
 
-    training.finder = finder
+    training.finder, training.hooks = finder, hooks
     return training
 
 
@@ -134,6 +134,26 @@ def test_without_a_loader_a_step_begins_with_the_part_that_is_given_the_batch(ob
     train(make(), lambda model: model.loss(), 6, loader=False)
     steps = steps_of(observer).steps
     assert [(step.aside, step.counters["forwards"]) for step in steps] == [("", 1)] * 4
+
+
+@pytest.mark.parametrize("called", ["parts", "root"])
+@pytest.mark.parametrize("steady", [1, 2, 3, 7, 33])
+def test_without_a_loader_detail_may_change_with_any_step(observer, train, time, monkeypatch, called, steady):
+    """It changes inside the call that begins the step: of the part that is given the batch, or of the root."""
+    monkeypatch.setattr(observer.budget, "detail_next", lambda index: index // steady % 2 == 1)
+    model = make()
+    for number, part in enumerate((model.encoder.embedding, model.encoder.mlp, model.head)):
+        part.forward = taking(time, 10**number, part.forward)
+    type(model).forward = lambda model: model.head(model.encoder.mlp(model.encoder.embedding(TOKENS))).sum()
+    train(model, type(model).forward if called == "parts" else type(model).__call__, 70, loader=False)
+    steps = steps_of(observer).steps
+    assert len(steps) == (68 if called == "parts" else 70)
+    coarse, fine = {"forward": 111}, {"forward.embed": 1, "forward.mlp": 10, "forward.lm_head": 100}
+    for step in steps:
+        spent = {account: wall for account, (wall, _) in step.accounts.items()}
+        assert spent == (fine if step.detail else coarse)
+        assert step.counters["forwards"] == 1
+        assert step.detail == (step.index // steady % 2 == 1)
 
 
 def test_a_root_that_is_called_is_the_only_one(observer, train):
@@ -238,3 +258,21 @@ def test_hooks_that_listen_are_no_part_of_a_graph(observer, train, monkeypatch):
     compiling.append(True)
     model.head(torch.ones(1, 4))
     assert len(heard) == 1
+
+
+@pytest.mark.parametrize("armed", ["before the step", "in the step"])
+def test_a_part_that_becomes_a_root_in_its_own_call_leaves_nothing_open(observer, train, armed):
+    """A second optimizer has it alone; the hooks that it had as a part were met already, or are still met."""
+    model = make()
+    type(model).forward = type(model).loss
+    train(model, lambda model: model(), 3)
+    train.finder._asked = {id(model.encoder.embedding): weakref.ref(model.encoder.embedding)}
+    if armed == "in the step":
+        observer.data_asked()
+    train.finder._arm(torch.optim.SGD(model.encoder.embedding.parameters(), lr=0.0))
+    if armed == "before the step":
+        observer._set_detail(False)
+        observer._set_detail(True)
+    model.encoder.embedding(TOKENS)
+    assert (observer.forward_depth, train.hooks._root_depths, train.hooks._depths) == (0, [], [])
+    assert len(observer.clock.stack) == 1

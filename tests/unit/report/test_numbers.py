@@ -116,6 +116,8 @@ def test_a_column_aligns_its_decimal_points():
     assert numbers.column([218.412, 9.75, None, math.nan], "ms") == ["218.4", "9.8", "–", "–"]
     assert numbers.column([1211, 3.0], "count") == ["1,211", "3"]
     assert numbers.column(["a", 1], "") == ["a", "1"]
+    assert numbers.column([4811.25, 2.115, None, math.inf, 3.0], "") == ["4,811", "2.115", "–", "–", "3"]
+    assert numbers.column([12.5, 9.8765], "") == ["12.50", "9.88"], "alike in size: their points align"
     assert numbers.column([0.5, 0.0002], "1") == [f"50.0{NBSP}%", f"<0.1{NBSP}%"]
 
 

@@ -1,13 +1,13 @@
 """What a report has to say against itself: all that was cut, sampled, summed, divided, lost or not seen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis.ledger.figures import attach_figures
 from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import BLOCKS_FEWEST, drift
 from stepprobe.analysis.wording import ends
-from stepprobe.model.accounts import UNDIVIDED
+from stepprobe.model.accounts import BACKWARD, UNDIVIDED
 
 SELF_SHARE = 0.01
 """Own cost, over the wall time, above which the instrument is part of what it measures."""
@@ -32,6 +32,7 @@ def run_notes(job: Job, status: str) -> tuple[str, ...]:
     world = job.main.records.header.world_size
     if world > len(job.ranks):
         notes.append(f"{len(job.ranks)} of {world} ranks left steps to read; the others are not in the report")
+    notes += _exchanging(job.ranks)
     for process in job.ranks:
         prefix = f"rank {process.rank}: " if len(job.ranks) > 1 else ""
         notes += [prefix + note for note in _process_notes(process)]
@@ -134,6 +135,22 @@ def _divided(process: Process) -> Iterator[str]:
                 f"{whole}: {share:.1%} of the step is divided by the shares of the {process.detailed} "
                 f"of {process.measured} steps observed in detail"
             )
+
+
+def _exchanging(ranks: Sequence[Process]) -> Iterator[str]:
+    """Say that a part's backward may hold more than the part, where gradients are exchanged before backward ends."""
+    if ranks[0].records.header.world_size == 1 or not any(rank.account(*BACKWARD).value for rank in ranks):
+        return
+    said = (
+        "under DDP, backward ends with waiting for the other ranks' gradients: "
+        "the part that comes last in it (backward · embed, mostly) holds that beside its own work"
+    )
+    if all(rank.facts.get("device") == "cpu" for rank in ranks):
+        off = [rank.mean(lambda entry: sum(entry.off_cpu.get(name, 0) for name in BACKWARD)).value for rank in ranks]
+        least, most = (f"{ns / NS_PER_MS:.1f}" for ns in (min(off), max(off)))
+        span = f"{least} ms" if least == most else f"{least} to {most} ms, by rank,"
+        said += f"; {span} of a step's backward were off the CPU: that waiting, or a core that other work had"
+    yield said
 
 
 def _sampled(process: Process) -> Iterator[str]:

@@ -16,6 +16,9 @@ NOT_TRAINING = ("eval", "checkpoint")
 NOT_OBSERVED = "not observed"
 """How a ``counts.*`` fact begins when that count could not be had."""
 
+OF_EVALUATION = ("eval", "test", "predict", "val")
+"""How the names begin of what a framework logs about passes that train nothing."""
+
 NS_PER_S = 1_000_000_000
 
 
@@ -113,7 +116,9 @@ def _beside(name: str, theirs: float, process: Process, rates: Sequence[TokenRat
     real = kinds.get("real")
     ours: float | None = None
     meaning = ""
-    if "steps_per_second" in name:
+    if "second" in name and name.startswith(OF_EVALUATION):
+        meaning = "not measured: the speed of an evaluation"
+    elif "steps_per_second" in name:
         ours, meaning = 1000 / process.wall.value, "steady steps per second"
     elif "tokens" in name and "second" in name and real:
         ours, meaning = real.run_per_second, "real tokens per second over everything seen"

@@ -43,6 +43,7 @@ class ModuleHooks:
         self._tensor = torch.Tensor
         self._unseen = torch._C.DisableTorchFunction
         self._roots: dict[int, weakref.ref[Any]] = {}
+        self._root_depths: list[int] = []
         self._depths: list[int] = []
         self._parts: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._handles: list[Any] = []
@@ -79,7 +80,7 @@ class ModuleHooks:
                 self._root_ended(*call)
 
         root.register_forward_pre_hook(begins, prepend=True, with_kwargs=True)
-        root.register_forward_hook(ended, always_call=True)
+        root.register_forward_hook(ended, always_call=True, with_kwargs=True)
         for module, part in _parts_of(root, name):
             self._parts[id(module)] = weakref.ref(module), part
         if self._observer.detail:
@@ -103,7 +104,18 @@ class ModuleHooks:
         observer.forward_depth += 1
         if counts and observer.forward_depth == 1 and not observer.backward_depth:
             self._count_forward(module, training, args, kwargs)
-        self._depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
+        self._root_depths.append(clock.push(RECOMPUTE if observer.backward_depth else observer.forward_part))
+        part = self._part_of(module)
+        if part is not None:
+            self._pairs[part][0](module, args)
+
+    def _part_of(self, root: Any) -> str | None:
+        """Return what part a root is itself, on steps in detail; None where it is none.
+
+        Its call may begin such a step: hooks of a part, put on it then, would run behind the call and not before it.
+        """
+        reference, part = self._parts.get(id(root), (None, "")) if self._observer.detail else (None, "")
+        return part if reference is not None and reference() is root else None
 
     def keep_apart(self) -> None:
         """Let ``torch.compile``, which the script uses, compile nothing of what the hooks of a root call."""
@@ -120,11 +132,17 @@ class ModuleHooks:
             self.first_calls.begins(module, args, kwargs)
         self._observer.add_cost(time.perf_counter_ns() - begin)
 
-    def _root_ended(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        if not self._depths or not self._gate.open or get_ident() != self._clock.owner:
+    def _root_ended(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if not self._root_depths or not self._gate.open or get_ident() != self._clock.owner:
             return
         self._observer.forward_depth -= 1
-        self._clock.pop_to(self._depths.pop())
+        part = self._part_of(module)
+        if part is not None:
+            self._pairs[part][1](module, args, kwargs, output)
+        depth = self._root_depths.pop()
+        self._clock.pop_to(depth)
+        while self._depths and self._depths[-1] > depth:  # of a part that met the hook before it alone
+            self._depths.pop()
         if not self._observer.forward_depth and self.first_calls is not None and self.first_calls.left:
             begin = time.perf_counter_ns()
             self.first_calls.ended()
@@ -132,8 +150,9 @@ class ModuleHooks:
 
     def unwind(self) -> None:
         """Leave a forward that an interrupt ended: PyTorch calls no hook behind it."""
-        if self._depths:
-            self._clock.pop_to(self._depths[0])
+        if entered := self._root_depths[:1] + self._depths[:1]:
+            self._clock.pop_to(min(entered))
+            self._root_depths.clear()
             self._depths.clear()
             self._observer.forward_depth = 0
 
@@ -143,17 +162,15 @@ class ModuleHooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._depths.clear()
+        self.unwind()  # a call under way has met the hooks before it, and would not meet those behind it
         if not detail:
             return
         for key, (reference, part) in self._parts.items():
             module = reference()
-            if module is not None:
+            if module is not None and key not in self._roots:
                 begins, ended = self._pairs[part]
-                inside = key in self._roots  # what is a root and a part is booked as the part
-                self._handles.append(module.register_forward_pre_hook(begins, prepend=not inside))
-                behind = {"always_call": True, "with_kwargs": True, "prepend": inside}
-                self._handles.append(module.register_forward_hook(ended, **behind))
+                self._handles.append(module.register_forward_pre_hook(begins, prepend=True))
+                self._handles.append(module.register_forward_hook(ended, always_call=True, with_kwargs=True))
 
     def hooks_for(self, part: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return the hooks that go before and behind the forward of a part."""

@@ -51,6 +51,8 @@ class Occasions:
         """Called when the training ends (``train_end``), or the script (``exit``)."""
         self.root: list[Callable[[Any], None]] = []
         """Called with each root module before it gets its hooks."""
+        self.counting: list[Callable[[Any], None]] = []
+        """Called, where no step calls a root, with the part that is given the batch, before it gets its hooks."""
 
 
 class Observer:

@@ -73,6 +73,8 @@ class Pieces:
             found = ids in self._leading, prod(ids) if ids else 0, module
             best[number] = max(best.get(number, found), found, key=lambda one: one[:2])
         counting = [module for _, ids, module in best.values() if ids] or [called[0][0]]
+        for tell in self._observer.on.counting:
+            tell(counting[0])
         for module, _ in called:
             counts = any(module is one for one in counting)
             self._hooks.adopt(module, name=self._names[id(module)][1], counts=counts)

@@ -138,6 +138,7 @@ class RootSource:
         self._harness: ReplayHarness | None = None
         self._roots: list[weakref.ref[Any]] = []
         take_over.observer.on.root.append(self._found)
+        take_over.observer.on.counting.append(self._found_in_parts)
         take_over.on_over.append(self._leave)
 
     def _found(self, root: Any) -> None:
@@ -150,6 +151,12 @@ class RootSource:
             root.register_forward_hook(lambda *call: self._returned(*call)),
         ]
         self._take_over.on_over.extend(handle.remove for handle in handles)
+
+    def _found_in_parts(self, counting: Any) -> None:
+        """No root is called; a harness that the user named is driven where the part is called that gets the batch."""
+        self._take_over.in_parts = True
+        if self._take_over.settings.harness:
+            self._found(counting)
 
     def _leave(self) -> None:
         if self._recording is not None:

@@ -57,6 +57,8 @@ class TakeOver:
         self.settings = settings
         self.has_framework = False
         """Whether a framework's own step was found, so that the root's calls are not looked at."""
+        self.in_parts = False
+        """Whether the script calls the parts of its model one by one, and never the model."""
         self.on_over: list[Callable[[], None]] = []
         """Called once when nothing more is done to the script's step."""
         self.root_calls = 0
@@ -225,6 +227,11 @@ class TakeOver:
                 # what the user names drives batches of its own: there is no micro-step to compare with
                 self.phase = "experiments" if self.settings.harness else "control"
                 self.observer.aside = ASIDE
+        elif self.phase == "control" and self.in_parts:
+            self.refuse(
+                "the script calls the parts of its model one by one, as model.loss(batch) does, and never the model; "
+                "only a call of the model can be made again at other shapes"
+            )
         elif self.phase == "control":
             self.refuse("no micro-step was seen that begins with the root module and ends with backward")
         elif self.phase == "controlled" and 0 < self.root_calls < self.observer.counters.get("backwards", 0):
