@@ -135,7 +135,7 @@ def _matched(population: int, marked: "Ints | Floats", drawn: int) -> "tuple[Flo
     mean = drawn * (marked / population)
     kept = (population - drawn) / max(1, population - 1)
     chance = 1 - (1 - marked / population) * min(1.0, kept)
-    trials = mean / chance
+    trials = np.divide(mean, chance, out=np.zeros_like(mean), where=chance > 0)
     trials = np.where(chance > 0.5, np.maximum(np.rint(trials), np.ceil(mean - 1e-9)), trials)
     return trials, np.divide(mean, trials, out=np.zeros_like(mean), where=trials > 0)
 
