@@ -128,7 +128,7 @@ def _loss(
     if not slots:
         return {}, ()
     figures, choice = loss_report.loss_figures(int(slots), vocabulary, sizes, options, None)
-    return figures, (loss_report.chunk_table(choice, vocabulary),)
+    return figures, (loss_report.chunk_table(choice, vocabulary, options.dtype),)
 
 
 def _findings(figures: Mapping[str, Estimate]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from stepprobe.analysis.controls import recover
 from stepprobe.analysis.lengths import bucket_report, padding_report, strategies
-from stepprobe.analysis.lengths.bucket_sweep import Sweep, sweep
+from stepprobe.analysis.lengths.bucket_sweep import NEAR_BEST, Sweep, sweep
 from stepprobe.analysis.lengths.calibration import Counts, counts, half_width
 from stepprobe.analysis.lengths.cost import Cost, choose
 from stepprobe.analysis.lengths.known import BUCKET_EXPECTED, two_lengths
@@ -142,7 +142,9 @@ def _headline(seen: _Seen) -> str:
     best = seen.sweep.best
     parts = [
         f"{random:.1%} of each batch is padding in random order (batch size {seen.options.batch_size})",
-        f"bucket of {best.size}: {best.waste:.1%}, {seen.figures['bucket.best_speedup'].value:.2f}× faster",
+        f"bucket of {best.size}: {best.waste:.1%}, {seen.figures['bucket.best_speedup'].value:.2f}× faster"
+        if best.size > 1
+        else f"no bucket is more than {NEAR_BEST:.0%} faster",
     ]
     if best.mixing:
         parts.append(f"effective batch {best.mixing.effective:.1f} of {seen.options.batch_size}")

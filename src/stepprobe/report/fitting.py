@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepprobe.report.text import is_place, pinched
+from stepprobe.report.text import is_place, pinched, shortened
 
 GAP = 2
 """Blanks between columns."""
@@ -101,6 +101,26 @@ def wrapped(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     return "\n".join([] if is_place(text) else _lines(text, room)) or pinched(text, room)
+
+
+def told_apart(cells: Sequence[str], room: int) -> list[str]:
+    """Return the cells of a column, each wrapped or cut to ``room``: different texts stay different.
+
+    Those that would read the same are cut again, so that what they differ in is kept; if that is of no use, numbered.
+    """
+    drawn = [wrapped(cell, room) for cell in cells]
+    for same in {text for text in drawn if text not in cells}:
+        alike = list(dict.fromkeys(cell for cell, text in zip(cells, drawn, strict=True) if text == same))
+        if len(alike) == 1:
+            continue
+        ends = zip(min(alike), max(alike), strict=False)
+        common = next((place for place, (one, other) in enumerate(ends) if one != other), len(min(alike)))
+        head = room // 3
+        cut = {cell: f"{cell[:head]}…{shortened(cell[max(head, common - 2) :], room - head - 1)}" for cell in alike}
+        if len({*cut.values()}) < len(alike):
+            cut = {cell: pinched(cell, room - 4) + f" ({number})" for number, cell in enumerate(alike, 1)}
+        drawn = [cut[cell] if text == same else text for cell, text in zip(cells, drawn, strict=True)]
+    return drawn
 
 
 def heads(columns: Sequence[Drawn], block: Block) -> list[str]:

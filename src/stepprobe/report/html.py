@@ -45,7 +45,7 @@ def render(report: Report) -> str:
     template = _environment().get_template("report.html.jinja")
     return template.render(
         report=report,
-        wall=report.figures.get("step.wall"),
+        wall=numbers.step_wall(report),
         wall_ms=ledger.wall_ms(report),
         lines=ledger.lines(report),
         families=ledger.families(report),

@@ -8,7 +8,7 @@ from stepprobe.model.accounts import LABELS
 from stepprobe.model.device import DEVICE_LABELS
 from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import percent
+from stepprobe.report.numbers import percent, step_wall
 
 SMALL_SHARE = 0.0005
 """Accounts below this part of the step, with no finding, share one line."""
@@ -24,7 +24,7 @@ _FAMILIES = {"data": "data", "h2d": "copies", "d2h": "copies", "sync": "copies",
 _FAMILIES |= {"recompute": "backward", "backward": "backward", "unattributed": "unattributed"}
 _FAMILIES |= dict.fromkeys(("clip", "optimizer", "zero_grad", "scheduler"), "optimizer")
 _FAMILIES |= {"compute": "compute", "communication": "communication", "copy": "copies"}
-_FAMILIES |= {"carried_over": "rest", "idle": "idle"}
+_FAMILIES |= {"carried_over": "carried", "idle": "idle"}
 FAMILIES = {
     "data": "data",
     "copies": "copies and syncs",
@@ -33,6 +33,7 @@ FAMILIES = {
     "optimizer": "optimizer",
     "compute": "device computes",
     "communication": "bare communication",
+    "carried": "device, work carried over",
     "idle": "device stands still",
     "rest": "everything else",
     "unattributed": "unattributed",
@@ -129,7 +130,7 @@ def families(report: Report) -> tuple[Family, ...]:
 
 def wall_ms(report: Report) -> float:
     """Return the wall time of the step in ms: the figure, or the sum of the rows where it is missing."""
-    wall = report.figures.get("step.wall")
+    wall = step_wall(report)
     return wall.value if wall is not None else math.fsum(row.time.value for row in report.ledger)
 
 

@@ -7,7 +7,7 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report, Table
 from stepprobe.report import findings as words
 from stepprobe.report.ledger import OFF_CPU_MARK, Line, lines, off_cpu, wall_ms
-from stepprobe.report.numbers import NBSP, column, decimals, figure, gain, interval, number, percent
+from stepprobe.report.numbers import NBSP, column, decimals, figure, gain, interval, number, percent, step_wall
 from stepprobe.report.text import visible
 
 _MARKUP = re.compile(r"[\\`*\[\]<|&#~$]")
@@ -91,7 +91,7 @@ def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:
         more = f" (+{line.more})" if line.more else ""
         advice = f"{line.number}. {prose(line.finding.title)}{more}"
         if line.finding.remedies:
-            gained = gain(line.finding.remedies[0].predicted, report.figures.get("step.wall"))
+            gained = gain(line.finding.remedies[0].predicted, step_wall(report))
     return label, number(line.ms, places), percent(line.share), advice, gained
 
 
@@ -105,7 +105,7 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
-    wall = report.figures.get("step.wall")
+    wall = step_wall(report)
     indent = " " * len(f"{place}. ")
     where = f" · {code(finding.where)}" if finding.where else ""
     yield f"{place}. **{prose(finding.title)}**{where}  "

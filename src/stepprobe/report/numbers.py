@@ -7,7 +7,7 @@ from typing import TypeGuard
 import msgspec
 
 from stepprobe.model.estimate import Estimate
-from stepprobe.model.report import Cell
+from stepprobe.model.report import Cell, Report
 
 _UNIT_WORDS = {"1": "", "count": "", "count/step": "per step", "steps": "steps"}
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -104,6 +104,11 @@ def spans_zero(estimate: Estimate | None) -> bool:
     return estimate is not None and has_interval(estimate) and (estimate.low or 0.0) < 0.0 <= (estimate.high or 0.0)
 
 
+def step_wall(report: Report) -> Estimate | None:
+    """Return the wall time that gains are shares of: the observed step's, else the traced step's; None without one."""
+    return report.figures.get("step.wall", report.figures.get("trace.step_wall"))
+
+
 def gain(saved: Estimate | None, wall: Estimate | None) -> str:
     """Return what saving ``saved`` (ms) does to the step.
 
@@ -159,4 +164,6 @@ def _cell(cell: Cell, unit: str, places: int) -> str:
         return MISSING
     if unit == "1":
         return f"{percent(cell)}{NBSP}%"
+    if unit == "count" and 0 < cell < 0.5 * 10.0**-places:
+        return f"<{10.0**-places:.{places}f}"
     return size(cell) if unit == "bytes" else number(cell, places)

@@ -9,7 +9,7 @@ from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report, Verdict
 from stepprobe.report import findings as words
 from stepprobe.report.ledger import OFF_CPU_MARK, off_cpu
-from stepprobe.report.numbers import NBSP, spans_zero
+from stepprobe.report.numbers import NBSP, spans_zero, step_wall
 from stepprobe.report.terminal_tables import ledger, table
 from stepprobe.report.text import visible
 
@@ -121,7 +121,7 @@ def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
 
 
 def _finding(report: Report, number: int, finding: Finding, width: int) -> Iterable["RenderableType"]:
-    wall = report.figures.get("step.wall")
+    wall = step_wall(report)
     yield _text(f"{number:>2}  {visible(finding.title)}", width, "bold", hanging=4)
     if finding.where:
         yield _whole(visible(finding.where), "cyan", indent=4)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.report import Report, Table
-from stepprobe.report.fitting import GAP, NARROWEST_TEXT, Block, Drawn, blocks, heads, wrapped
+from stepprobe.report.fitting import GAP, NARROWEST_TEXT, Block, Drawn, blocks, heads, told_apart
 from stepprobe.report.ledger import OFF_CPU_MARK, Line, lines, wall_ms
-from stepprobe.report.numbers import column, decimals, gain, number, percent
+from stepprobe.report.numbers import column, decimals, gain, number, percent, step_wall
 from stepprobe.report.text import pinched, shortened, visible
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def ledger(report: Report, width: int) -> Iterable["RenderableType"]:
 
     rows, wall = lines(report), wall_ms(report)
     places = decimals(wall)
-    gains = [_gain(line, report.figures.get("step.wall")) for line in rows]
+    gains = [_gain(line, step_wall(report)) for line in rows]
     gainful = width >= 66 and any(gains)
     cells, room = _widths(rows, max(map(len, gains), default=0) if gainful else 0, len(number(wall, places)), width)
     advised = room >= NARROWEST_TEXT and any(line.finding or line.where for line in rows)
@@ -109,8 +109,9 @@ def _blocks(columns: Sequence[Drawn], fitted: Sequence[Block]) -> Iterable["Rend
         drawn = _grid(None, footer=False)
         for title, (place, _) in zip(heads(columns, block), block, strict=True):
             drawn.add_column(title, justify="left" if columns[place].textual else "right", no_wrap=True)
-        for row in range(len(columns[0].cells)):
-            drawn.add_row(*(Text(wrapped(columns[place].cells[row], room)) for place, room in block))
+        told = [told_apart(columns[place].cells, room) for place, room in block]
+        for cells in zip(*told, strict=True):
+            drawn.add_row(*map(Text, cells))
         yield Padding(drawn, (0, 0, 0, _INDENT))
 
 

@@ -53,6 +53,8 @@ def test_the_figures_have_their_names(place, capsys):
     assert found["verdict"] == "ok"
     assert found["figures"]["padding.truncated_share"]["value"] > 0.05
     assert found["figures"]["ce.bytes_peak"]["value"] == 8 * 2048 * 151936 * 14.4
+    caption = next(one["caption"] for one in found["tables"] if one["name"] == "loss")
+    assert "16,384 rows × 151,936 logits; unfused, the peak takes 14.4 bytes a logit (14 to 14.6)" in caption
     found = asked(capsys, "bucket", "a.jsonl", "--max-length", "2048", "--model", "config.json")
     assert set(found["figures"]) >= BUCKET
     assert "FLOPs" in found["tables"][0]["caption"]

@@ -46,6 +46,19 @@ def test_drawing_without_replacement(population, part):
     assert batching.expected_ceil_drawn(population, marked, drawn, 8) == pytest.approx(expected, abs=0.09, rel=0.002)
 
 
+@pytest.mark.parametrize(("population", "drawn"), [(20, 16), (270, 16), (270, 128), (1000, 64), (1000, 960)])
+def test_a_few_shorter_rows_are_drawn_exactly(population, drawn):
+    marked = np.array([1, 2, 10, population - 10, population - 2, population - 1, population])
+    n = np.arange(drawn + 1)
+    expected = [(stats.hypergeom.pmf(n, population, one, drawn) * np.ceil(n / 8)).sum() for one in marked]
+    assert batching.expected_ceil_drawn(population, marked, drawn, 8) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_row_drawn_where_every_row_is_marked():
+    assert batching.expected_ceil_drawn(1000, np.array([0, 500, 1000]), 1, 8) == pytest.approx([0, 0.5, 1])
+
+
 def test_two_lengths_have_the_known_longest():
     half = Distribution(np.array([100, 1000]), np.array([5 * 10**8, 5 * 10**8]))
     assert batching.batch_longest(half, 8)[0] == pytest.approx(1000 - 900 * 0.5**8, abs=1e-4)

@@ -61,6 +61,48 @@ def test_a_cost_that_rises_is_caught(mix, monkeypatch):
     assert any(one.startswith("cost rises") for one in swept(*mix).faults)
 
 
+ALMOST_EQUAL = {
+    "two of 270 are shorter": [1024] * 268 + [206, 893],
+    "one in eight of 270 is shorter": [2048] * 235 + list(range(1000, 2050, 30)),
+    "one in twenty is shorter": [512] * 1900 + list(range(100, 500, 4)),
+    "one is longer": [64] * 203 + [900],
+    "few rows, any length": list(range(1, 22)),
+    "one long row in a last batch of one": [9] * 16 + [5000],
+    "a step and two rows": [700] * 8 + [20, 30],
+}
+
+
+@pytest.mark.parametrize("lengths", ALMOST_EQUAL.values(), ids=ALMOST_EQUAL)
+@pytest.mark.parametrize("options", [{}, {"ranks": 2}, {"batch_size": 3}, {"multiple": 64}], ids=str)
+def test_rows_of_almost_one_length_are_no_fault(lengths, options):
+    assert swept(np.array(lengths), **options).faults == ()
+    assert swept(np.array(lengths), cost=TIMED, **options).faults == ()
+
+
+def test_a_bucket_that_is_not_sorted_is_caught_in_few_rows(monkeypatch):
+    monkeypatch.setattr(simulation, "sort_groups", lambda ranks: np.argsort(ranks[:, ::-1] * 0, axis=1, kind="stable"))
+    assert any("expected" in one for one in swept(ALMOST_EQUAL["one in eight of 270 is shorter"]).faults)
+
+
+def test_no_group_reaches_over_the_end_of_an_epoch():
+    """Of 20 rows, groups of eight: two an epoch, in which no row comes twice."""
+    known = cut(Counts(cells_of(range(1, 21))), Options()).known
+    drawn = simulation.draw(cells_of(range(1, 21)), known, None)
+    assert all(len(set(drawn.lengths[start : start + 20])) == 20 for start in range(0, len(drawn.lengths), 20))
+    assert simulation.form(drawn, known, 4, 8).groups == 2 * len(drawn.lengths) // 20
+
+
+def test_rows_of_one_length_after_the_cut_are_said_to_be():
+    report = bucket.derive(evidence_of("bucket", np.array([3000] * 268 + [206, 893]), max_length=1024))
+    assert report.verdict == "undecided"
+    assert "268 of 270 rows (99.3%) have one length after the cut, 1,024 tokens" in report.headline
+    some = bucket.derive(evidence_of("bucket", np.array(ALMOST_EQUAL["one in eight of 270 is shorter"])))
+    assert some.verdict == "ok"
+    assert any("have one length, 2,048 tokens: bucketing can gain" in note for note in some.notes)
+    caption = next(table.caption for table in some.tables if table.name == "buckets")
+    assert "Effective batch" not in caption  # one source: there is no such column
+
+
 def test_a_fault_makes_the_report_not_measured(mix, monkeypatch):
     monkeypatch.setattr(simulation, "sort_groups", lambda ranks: np.argsort(ranks * 0, axis=1, kind="stable"))
     report = bucket.derive(evidence_of("bucket", *mix))

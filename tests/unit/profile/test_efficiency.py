@@ -105,6 +105,8 @@ def test_padding_is_no_work_of_the_real_tokens():
     rows = {row[0]: row for row in tables["flops"].rows}
     assert rows["mfu.real"][2] == pytest.approx(by_hand / 1e9)
     assert rows["mfu (headline)"][1] == "all slots, padding among them"
+    assert "Of the ceiling: over 100 ms (" in tables["flops"].caption
+    assert "× 100 GFLOP/s" in tables["flops"].caption
 
 
 def test_real_tokens_of_a_model_without_a_config_count_the_square_of_each_row():

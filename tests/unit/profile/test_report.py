@@ -222,6 +222,8 @@ def test_the_penalty_is_measured_and_predicted():
     assert measured.low < true < measured.high
     assert predicted.low < true < predicted.high
     table = next(one for one in report.tables if one.name == "penalty")
+    assert "one micro-batch" in table.title
+    assert table.caption.startswith("Rows × length, padded: 8 × 512; ")
     fixed, linear, square, whole = (row[3] for row in table.rows)
     assert fixed == 0
     assert linear == pytest.approx(3072 * TERMS[1], rel=0.1)

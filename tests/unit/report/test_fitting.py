@@ -8,7 +8,7 @@ from rich.console import Console
 
 from stepprobe.model.report import Column, Table
 from stepprobe.report import markdown
-from stepprobe.report.fitting import BLOCKS_MOST, Drawn, blocks, heads, wrapped
+from stepprobe.report.fitting import BLOCKS_MOST, Drawn, blocks, heads, told_apart, wrapped
 from stepprobe.report.terminal_tables import table
 from tests.fakes import reports
 
@@ -82,6 +82,19 @@ def test_prose_wraps_and_a_place_or_a_long_word_is_cut():
     assert ":88" in wrapped("src/data/dataset.py:88 __getitem__", 20)
     assert len(wrapped("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64", 20)) == 20
     assert "…" in wrapped("one two three four five six seven eight nine ten", 10)  # more lines than a row may take
+
+
+def test_different_texts_stay_different():
+    """They differ in their middle, which is what is cut of a single one; the last two far behind it."""
+    kernels = [f"elementwise_kernel<128, 4, {name}Functor<float>, std::array<char*, 3>>" for name in ("Mul", "Add")]
+    kernels += [f"unrolled<{'x' * 200}{name}{'y' * 200}>" for name in "ab"] + ["short", "short"]
+    for room in (20, 32, 50):
+        cells = told_apart(kernels, room)
+        assert len({*cells}) == 5
+        assert cells[-2:] == ["short", "short"]
+        assert all(len(line) <= room for cell in cells for line in cell.splitlines())
+    assert "Mul" in told_apart(kernels, 32)[0]
+    assert told_apart(kernels[:1], 32) == [wrapped(kernels[0], 32)]
 
 
 def test_titles_stand_on_the_line_below():

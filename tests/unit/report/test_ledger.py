@@ -68,4 +68,5 @@ def test_a_busy_machine_is_said_in_one_word():
 
 
 def test_every_account_has_a_family():
+    assert "rest" not in {ledger.family(account) for account in DEVICE_ACCOUNTS}
     assert set(ledger.FAMILIES) == {ledger.family(account) for account in (*ACCOUNTS, *DEVICE_ACCOUNTS)}

@@ -104,7 +104,45 @@ def test_the_table_as_csv_is_harmless_in_a_spreadsheet(tmp_path):
         rows = list(csv.DictReader(file))
     assert {"kernel", "rows [count]", "sum [ms]", "of step [1]"} <= set(rows[0])
     assert "'=HYPERLINK" in [one["kernel"] for one in rows]
-    assert sum(int(one["rows [count]"]) for one in rows) == 13
+    assert sum(float(one["rows [count]"]) for one in rows) == pytest.approx(13 / 3, rel=1e-3)  # of three steps
+
+
+def shown(tmp_path, capsys, built):
+    assert main(["trace", written(tmp_path, built), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_gain_is_a_ceiling_in_percent_of_the_step(tmp_path, capsys):
+    found = shown(tmp_path, capsys, training())
+    wall = found["figures"]["trace.step_wall"]["value"]
+    remedies = [(one["cost"], remedy["predicted"]) for one in found["findings"] for remedy in one["remedies"]]
+    assert remedies
+    assert all(gain["bound"] and gain["high"] >= cost["value"] for cost, gain in remedies)
+    assert main(["trace", written(tmp_path, training())]) == 0
+    text = " ".join(capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ").split())
+    high = max(gain["high"] for _, gain in remedies) / wall
+    assert f"up to −{high:.0%}".replace("%", " %") in text
+    assert "95 %" not in text[text.index("would save at most") : text.index("seen in")]
+
+
+def test_rows_and_ms_are_of_one_step(tmp_path, capsys):
+    """Three steps of one product of 0.3 ms each."""
+    tables = {one["name"]: one for one in shown(tmp_path, capsys, training())["tables"]}
+    row = next(one for one in tables["kernels"]["rows"] if one[0] == "sm90_gemm")
+    assert row[1:3] == [1, pytest.approx(0.3)]
+    assert "Rows and ms are per traced step and device, mean of 3." in tables["kernels"]["caption"]
+
+
+@pytest.mark.parametrize(("waits", "said"), [(60_000, "the largest part of that"), (200_000, "most of that")])
+def test_most_is_more_than_half(tmp_path, capsys, waits, said):
+    """Idle: first while the host waits for data, then 110 µs of others."""
+    built = Builder()
+    built.step(1, 0, 1_000_000)
+    built.kernel("gemm", 0, 1_000, built.launch(100, 200), launched=100)
+    built.data(1_000, 1_000 + waits)
+    built.kernel("gemm", 1_000 + waits, 890_000, built.launch(900 + waits, 950 + waits), launched=900 + waits)
+    built.sync(890_000, 945_000)
+    assert f" {said}: host waits for data" in shown(tmp_path, capsys, built)["headline"]
 
 
 def test_top_bounds_the_tables_and_sums_the_rest(tmp_path, capsys):

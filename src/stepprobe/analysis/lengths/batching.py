@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
+FEW = 512
+"""Rows of a dataset up to which counts in a sorted group are summed term by term."""
+
+
 @dataclass(frozen=True)
 class Distribution:
     """How many rows have each length, as the batches see it: cut to what is allowed, none of length zero."""
@@ -69,17 +73,19 @@ class Distribution:
         return int(self.lengths[min(int(np.searchsorted(reached, share * self.rows)), len(self.lengths) - 1)])
 
 
-def expected_ceil(trials: "Floats | float", chance: "Floats", size: int) -> "Floats":
-    """Return E ceil(n / size) for n binomial(trials, chance); exact to rounding."""
+def expected_ceil(trials: "Floats | float", chance: "Floats", size: int, whole: int | None = None) -> "Floats":
+    """Return E ceil(n / size) for n binomial(trials, chance), or for ``whole`` less that; exact to rounding."""
     import numpy as np
 
-    total = trials * chance + (size - 1) / 2
+    total = (whole - trials * chance if whole is not None else trials * chance) + (size - 1) / 2
     for j in range(1, size // 2 + 1):
         angle = 2 * np.pi * j / size
         shrink = np.maximum(0.0, 1 - 2 * chance * (1 - chance) * (1 - np.cos(angle))) ** (trials / 2)
         if shrink.max(initial=0.0) < 1e-18:
             continue
         turn = trials * np.arctan2(chance * np.sin(angle), 1 - chance + chance * np.cos(angle))
+        if whole is not None:
+            turn = angle * whole - turn
         term = shrink * (np.sin(turn) / np.tan(angle / 2) - np.cos(turn))
         total = total + (term / 2 if 2 * j == size else term)
     return np.asarray(total / size)
@@ -88,17 +94,50 @@ def expected_ceil(trials: "Floats | float", chance: "Floats", size: int) -> "Flo
 def expected_ceil_drawn(population: int, marked: "Ints | Floats", drawn: int, size: int) -> "Floats":
     """Return E ceil(n / size) where ``drawn`` of ``population`` rows are drawn and n of them are ``marked``.
 
-    The count is hypergeometric; it is taken as the binomial of the same mean and variance, which is the same thing when
-    few are drawn and again when all are.
+    The count is hypergeometric; of more than ``FEW`` rows it is taken as the binomial of the same mean and variance,
+    which is the same thing when few are drawn and again when all are. The rarer of the marked and the others is
+    counted, and in whole trials where the count comes near them: n stays a whole number at both ends, where ``ceil``
+    jumps.
     """
     import numpy as np
 
-    mean = drawn * (marked / population)
     if drawn >= population:
         return np.asarray(np.ceil(marked / size))
+    if population <= FEW:
+        return np.asarray(_chances(population, marked, drawn) @ np.ceil(np.arange(drawn + 1) / size))
+    many = np.asarray(2 * marked > population)
+    found = np.empty(many.shape)
+    found[~many] = expected_ceil(*_matched(population, marked[~many], drawn), size)
+    found[many] = expected_ceil(*_matched(population, population - marked[many], drawn), size, drawn)
+    return found
+
+
+def _chances(population: int, marked: "Ints | Floats", drawn: int) -> "Floats":
+    """Return P(n rows are marked of those drawn): a row for each of ``marked``, a column for n from 0 to ``drawn``."""
+    import numpy as np
+
+    logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, population + 1)))))
+    n, among = np.arange(drawn + 1), np.rint(marked).astype(int)[:, None]
+    possible = (n <= among) & (drawn - n <= population - among)
+
+    def ways(of: "Ints", taken: "Ints") -> "Floats":
+        taken = np.where(possible, taken, 0)
+        return np.asarray(logs[of] - logs[taken] - logs[of - taken])
+
+    found = ways(among, n) + ways(population - among, drawn - n)
+    return np.where(possible, np.exp(found - logs[population] + logs[drawn] + logs[population - drawn]), 0.0)
+
+
+def _matched(population: int, marked: "Ints | Floats", drawn: int) -> "tuple[Floats, Floats]":
+    """Return trials and chance of the binomial with the mean and variance of the marked rows that are drawn."""
+    import numpy as np
+
+    mean = drawn * (marked / population)
     kept = (population - drawn) / max(1, population - 1)
     chance = 1 - (1 - marked / population) * min(1.0, kept)
-    return expected_ceil(mean / chance, chance, size)
+    trials = np.divide(mean, chance, out=np.zeros_like(mean), where=chance > 0)
+    trials = np.where(chance > 0.5, np.maximum(np.rint(trials), np.ceil(mean - 1e-9)), trials)
+    return trials, np.divide(mean, trials, out=np.zeros_like(mean), where=trials > 0)
 
 
 def random_rows_at_least(known: Distribution, size: int) -> "Floats":
@@ -145,6 +184,12 @@ def rows_at_least(known: Distribution, size: int, group: int) -> "Floats":
     return found
 
 
+def group_slots(known: Distribution, size: int, group: int) -> float:
+    """Return the expected slots of one whole group of ``group`` random rows, sorted and cut into batches."""
+    group = min(group, known.rows)
+    return padded_tokens(known, known_small(known, group) if group <= size else _of_group(known, size, group))
+
+
 def _of_group(known: Distribution, size: int, rows: int) -> "Floats":
     import numpy as np
 
@@ -153,13 +198,22 @@ def _of_group(known: Distribution, size: int, rows: int) -> "Floats":
         return np.minimum(known.rows, -(-known.at_least // size) * size).astype(float)
     found = size * expected_ceil_drawn(known.rows, known.at_least, rows, size)
     if last:  # the last batch holds fewer rows: it reaches a length when fewer than `last` rows are shorter
-        found -= (size - last) * _at_most(rows, 1 - known.at_least / known.rows, last - 1)
+        found -= (size - last) * _fewer_shorter(known, rows, last)
     return found if batches else known_small(known, rows)
 
 
 def known_small(known: Distribution, rows: int) -> "Floats":
     """Return the expected rows of a single small batch that reach each length."""
     return rows * (1 - none_reaches(known, rows))
+
+
+def _fewer_shorter(known: Distribution, rows: int, last: int) -> "Floats":
+    """Return the chance, for each length, that fewer than ``last`` of ``rows`` drawn rows are shorter."""
+    import numpy as np
+
+    if known.rows <= FEW:
+        return np.asarray(_chances(known.rows, known.rows - known.at_least, rows)[:, :last].sum(axis=1))
+    return _at_most(rows, 1 - known.at_least / known.rows, last - 1)
 
 
 def _at_most(trials: int, chance: "Floats", most: int) -> "Floats":

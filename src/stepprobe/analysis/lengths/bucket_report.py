@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis.lengths import packs
-from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep
+from stepprobe.analysis.lengths.bucket_sweep import Bucket, Sweep, one_length
 from stepprobe.analysis.lengths.options import Cut, Options
 from stepprobe.analysis.lengths.packs import Packs
 from stepprobe.analysis.lengths.strategies import Strategy, without_empty
@@ -122,16 +122,19 @@ def sweep_table(sweep: Sweep, options: Options) -> Table:
         rows.append(tuple(row))
     parted = (head.partition("|") for head in heads)
     columns = tuple(Column(title=title, unit=unit) for title, _, unit in parted)
-    table = Table(name="buckets", title="Bucket size", columns=columns, rows=tuple(rows), caption=_caption(options))
+    table = Table(
+        name="buckets", title="Bucket size", columns=columns, rows=tuple(rows), caption=_caption(sweep, options)
+    )
     return without_empty(table)
 
 
-def _caption(options: Options) -> str:
+def _caption(sweep: Sweep, options: Options) -> str:
+    mixed = "Effective batch: rows of independent sources that a batch is worth. "
+    mixed = mixed if any(one.mixing for one in sweep.buckets) else ""
     caption = (
-        f"A bucket of k sorts k optimizer steps of rows ({options.step_rows:,} rows each). Effective batch: rows of "
-        "independent sources that a batch is worth. Lag-1: correlation of neighbouring batches as they are formed; "
-        "above zero, the loss will swing unless batches are shuffled. Token weight: 95th over 5th percentile of the "
-        "tokens of a batch."
+        f"A bucket of k sorts k optimizer steps of rows ({options.step_rows:,} rows each). {mixed}Lag-1: correlation "
+        "of neighbouring batches as they are formed; above zero, the loss will swing unless batches are shuffled. "
+        "Token weight: 95th over 5th percentile of the tokens of a batch."
     )
     if options.ranks > 1:
         caption += (
@@ -202,6 +205,8 @@ def notes(sweep: Sweep, packed: Packs, seen: Cut, options: Options) -> Iterator[
         )
     if not sweep.varied:
         yield f"The sweep varied nothing: {sweep.reason}. No bucket size is better than another."
+    elif said := one_length(seen):
+        yield f"{said}: bucketing can gain on the other rows alone."
     formed = [one for one in sweep.buckets if one.formed]
     if formed:
         yield (

@@ -1,19 +1,14 @@
 """The sweep over bucket sizes: exact, checked by batches that are really formed, and refused when it varied nothing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from stepprobe.analysis.lengths import batching, simulation
 from stepprobe.analysis.lengths.batching import Distribution
 from stepprobe.analysis.lengths.cost import Cost
 from stepprobe.analysis.lengths.options import Cut, Options
 from stepprobe.analysis.lengths.simulation import Draw, Formed, Mixing
-
-if TYPE_CHECKING:
-    pass
 
 SIZES = (1, 2, 4, 8, 16, 32, 50, 64, 128, 256, 512, 1024)
 """Bucket sizes k, in batches of one optimizer step each; 50 is what the HF Trainer uses."""
@@ -89,10 +84,11 @@ def sweep(cut: Cut, options: Options, cost: Cost, sizes: Sequence[int] = SIZES) 
     drawn = simulation.draw(cut.cells, known, options.max_length)
     usable = [size for size in sizes if size == 1 or size * options.step_rows < known.rows]
     buckets = tuple(_bucket(known, options, cost, size, drawn) for size in usable)
-    full = _bucket(known, options, cost, max(1, math.ceil(known.rows / options.step_rows)), None)
+    steps = math.ceil(known.rows / options.step_rows)
+    full = _bucket(known, options, cost, steps, None, steps * options.step_rows)
     lowest, highest = min(one.cost for one in (*buckets, full)), max(one.cost for one in (*buckets, full))
     varied = highest - lowest > VARIED * lowest
-    faults = tuple(_faults(known, options, buckets, full, varied))
+    faults = tuple(_faults(known, options, cost, buckets, full, varied))
     shipped = _bucket(known, options, cost, 0, drawn, shipped_group(known.rows, options))
     return Sweep(buckets, full, shipped, faults, varied, "" if varied else _why_not(cut, options))
 
@@ -145,7 +141,7 @@ def _step_cost(known: Distribution, options: Options, cost: Cost, group: int, *,
 
 
 def _faults(
-    known: Distribution, options: Options, buckets: Sequence[Bucket], full: Bucket, varied: bool
+    known: Distribution, options: Options, cost: Cost, buckets: Sequence[Bucket], full: Bucket, varied: bool
 ) -> "list[str]":
     """Return what shows that the instrument is broken; each is a hard failure."""
     faults = []
@@ -156,20 +152,33 @@ def _faults(
         full.slots, sorted_slots, rel_tol=1e-9
     ):
         faults.append(f"the largest bucket gives {full.slots:,.0f} slots, the sorted rows {sorted_slots:,.0f}")
-    ordered = [*buckets, full]
-    for before, after in pairwise(ordered):
-        if after.cost > before.cost * (1 + FORMULA):
-            faults.append(f"cost rises from k = {before.size} to k = {after.size}")
+    faults += _rises(known, options, cost, (*buckets, full))
     made = [one for one in buckets if one.formed]
     if varied and len({one.formed.composition for one in made if one.formed}) < len(made):
         faults.append("two bucket sizes formed the same batches")
-    faults += [text for one in made if one.formed and (text := disagreement(known, one, one.formed))]
+    faults += [
+        text for one in made if one.formed and (text := disagreement(known, options.batch_size, one, one.formed))
+    ]
     return faults
 
 
-def disagreement(known: Distribution, bucket: Bucket, formed: Formed) -> str:
+def _rises(known: Distribution, options: Options, cost: Cost, ordered: Sequence[Bucket]) -> Iterator[str]:
+    """Say where groups that are put together, and sorted as one, cost more than apart.
+
+    They cannot, but for a last batch of fewer rows: it may be the longest of its group, and is full when they are one.
+    """
+    longest, short = float(known.padded[-1]), -known.rows % options.batch_size
+    allowed = short * (cost.linear * longest + cost.square * longest**2)
+    for place, after in enumerate(ordered[1:], 1):
+        parts = (one for one in reversed(ordered[:place]) if after is ordered[-1] or after.group % one.group == 0)
+        before = next(parts, None)
+        if before and after.cost > before.cost * (1 + FORMULA) + allowed:
+            yield f"cost rises from k = {before.size} to k = {after.size}"
+
+
+def disagreement(known: Distribution, size: int, bucket: Bucket, formed: Formed) -> str:
     """Say so when batches that were formed are not what the closed form expects."""
-    expected = bucket.slots * min(bucket.group, known.rows) / known.rows
+    expected = batching.group_slots(known, size, bucket.group)
     allowed = ERRORS * formed.padded_error + FORMULA * expected
     if abs(formed.padded - expected) <= allowed:
         return ""
@@ -195,4 +204,22 @@ def _why_not(cut: Cut, options: Options) -> str:
         return "the dataset is not larger than one step"
     if options.batch_size == 1:
         return "a batch of one row is never padded"
-    return "padded to this multiple, all batches are as long as each other"
+    if len(set(cut.known.padded.tolist())) == 1:
+        return "padded to this multiple, all batches are as long as each other"
+    if said := one_length(cut):
+        return f"{said}, and the others are too few to fill batches of their own"
+    return "no order of the rows makes batches much shorter"
+
+
+def one_length(cut: Cut) -> str:
+    """Say how many rows have one length; empty where no length, as padded, is that of most rows."""
+    import numpy as np
+
+    slots, places = np.unique(cut.known.padded, return_inverse=True)
+    rows = np.bincount(places, weights=cut.known.counts)
+    most = int(rows.argmax())
+    if 2 * rows[most] <= cut.known.rows:
+        return ""
+    share = rows[most] / cut.known.rows
+    after = " after the cut" if cut.cut_rows and most == len(rows) - 1 else ""
+    return f"{rows[most]:,.0f} of {cut.known.rows:,} rows ({share:.1%}) have one length{after}, {slots[most]:,} tokens"

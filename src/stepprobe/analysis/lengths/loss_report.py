@@ -80,8 +80,9 @@ def _control(name: str, expected: float, recovered: float, allowed: float) -> Co
     return Control(name=name, expected=expected, recovered=recovered, ok=ok)
 
 
-def chunk_table(choice: chunks.Choice, vocabulary: int) -> Table:
-    """Return the lines that set the chunk."""
+def chunk_table(choice: chunks.Choice, vocabulary: int, dtype: str) -> Table:
+    """Return the lines that set the chunk; the caption says what the peak of the loss is made of."""
+    usual, low, high = chunks.BYTES_PER_LOGIT[dtype]
     rows: tuple[tuple[str, str], ...]
     if choice.chunk >= choice.rows:
         rows = (("any", f"no chunking is needed: {choice.reason}"),)
@@ -99,7 +100,8 @@ def chunk_table(choice: chunks.Choice, vocabulary: int) -> Table:
         title="Rows of logits at once",
         columns=(Column(title="where"), Column(title="what to set", code=True)),
         rows=rows,
-        caption=f"{choice.rows:,} rows × {vocabulary:,} logits; only labelled rows need any.",
+        caption=f"{choice.rows:,} rows × {vocabulary:,} logits; unfused, the peak takes {usual:g} bytes a logit "
+        f"({low:g} to {high:g}). Only labelled rows need any.",
     )
 
 

@@ -95,7 +95,7 @@ def _loss(
         found, sentence = loss_report.oom_figures(message, vocabulary, options.batch_size)
         figures.update(found)
         said.append(f"Out of memory: {sentence}.")
-    return figures, (loss_report.chunk_table(choice, vocabulary),), tuple(said)
+    return figures, (loss_report.chunk_table(choice, vocabulary, options.dtype),), tuple(said)
 
 
 def _oom_alone(evidence: Evidence, controls: tuple[Control, ...]) -> Report:

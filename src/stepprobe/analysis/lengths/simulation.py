@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 DRAWN = 1 << 17
-"""Rows that are drawn; the same ones for every bucket size, so that sizes differ by nothing else."""
+"""Rows that are drawn, a small dataset again and again; the same ones for every bucket size, so that sizes differ by
+nothing else."""
 FEWEST_GROUPS = 8
 """Below this many groups nothing is said about their scatter."""
 
@@ -33,6 +34,8 @@ class Draw:
     sources: "Ints"
     squares: float
     """Chance that two rows of the dataset share their source."""
+    epoch: int
+    """Rows that are drawn together without replacement, one epoch behind the other; no group reaches over its end."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,14 @@ class Formed:
 
 
 def draw(cells: "Ints", known: "Distribution", longest: int | None, seed: int = 0) -> Draw:
-    """Draw rows of (source, length, rows) cells in random order: an epoch, or a part of one where it is long."""
+    """Draw rows of (source, length, rows) cells in random order: whole epochs, or a part of one where it is long."""
     import numpy as np
 
     total = int(cells[:, 2].sum())
     random = np.random.default_rng(seed)
     if total <= 8 * DRAWN:
-        picked = np.repeat(np.arange(len(cells)), cells[:, 2])[random.permutation(total)[:DRAWN]]
+        orders = [random.permutation(total)[:DRAWN] for _ in range(max(1, DRAWN // total))]
+        picked = np.repeat(np.arange(len(cells)), cells[:, 2])[np.concatenate(orders)]
     else:
         picked = np.searchsorted(np.cumsum(cells[:, 2]), random.integers(0, total, DRAWN), side="right")
     raw = cells[picked, 1] if longest is None else np.minimum(cells[picked, 1], longest)
@@ -86,18 +90,20 @@ def draw(cells: "Ints", known: "Distribution", longest: int | None, seed: int = 
     small = ranks.astype(np.uint16) if len(known.lengths) <= 1 << 16 else ranks.astype(np.int64)
     by_source = np.bincount(cells[:, 0], cells[:, 2])
     squares = float((by_source * (by_source - 1)).sum() / max(1.0, float(total) * (total - 1)))
-    return Draw(raw, small, cells[picked, 0], squares)
+    return Draw(raw, small, cells[picked, 0], squares, min(total, DRAWN))
 
 
 def form(drawn: Draw, known: "Distribution", size: int, group: int) -> Formed | None:
     """Form batches of ``size`` from sorted groups of ``group`` rows; None where too few groups were drawn."""
     import numpy as np
 
-    groups = len(drawn.lengths) // group
+    epochs, of_each = len(drawn.lengths) // drawn.epoch, drawn.epoch // group
+    groups = epochs * of_each
     if groups < FEWEST_GROUPS:
         return None
-    order = sort_groups(drawn.ranks[: groups * group].reshape(groups, group))
-    order = (order + np.arange(0, groups * group, group)[:, None]).reshape(-1, size)
+    starts = (np.arange(0, epochs * drawn.epoch, drawn.epoch)[:, None] + np.arange(of_each) * group).reshape(-1, 1)
+    order = sort_groups(drawn.ranks[starts + np.arange(group)])
+    order = (order + starts).reshape(-1, size)
     longest = known.padded[drawn.ranks[order[:, 0]]].astype(float)
     padded = longest.reshape(groups, -1).sum(axis=1) * size
     tokens = drawn.lengths[order].sum(axis=1).astype(float)

@@ -173,9 +173,17 @@ def _utilisation(
             Column(title="of the ceiling", unit="1"),
         ),
         rows=tuple(rows),
-        caption=f"FLOPs: {read.model.source}. A share above 100 % is not shown: it cannot be.",
+        caption=f"FLOPs: {read.model.source}. {_base(read.clock, mean, peak)}A share above 100 % is not shown: it "
+        "cannot be.",
     )
     return figures, table
+
+
+def _base(clock: Clock, mean: Mean, peak: Ceiling | None) -> str:
+    """Say over which time, which need not be the step's wall time, the shares of the ceiling are taken."""
+    if peak is None:
+        return ""
+    return f"Of the ceiling: over {mean.value:,.4g} ms ({_step_clock(clock)}) × {peak.rate / 1e9:,.4g} GFLOP/s. "
 
 
 def _share(share: float, mean: Mean, method: str) -> Estimate:

@@ -1,5 +1,6 @@
 """What padding really costs: the same real tokens with and without it, beside what the fit says of the two."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from stepprobe.analysis.profile.answers import Answers
@@ -44,7 +45,7 @@ def penalty(seen: Seen) -> Found:
         value=value, unit="1", low=low, high=high, n=seen.fit.blocks, method="the same ratio, from the fit"
     )
     said = figures.get("penalty.measured")
-    return figures, (_table(seen.fit, with_, without, said.value if said else None),), tuple(notes)
+    return figures, (_table(seen.fit, with_, without, said.value if said else None, _shapes(padded)),), tuple(notes)
 
 
 def missed(seen: Seen) -> float:
@@ -71,7 +72,16 @@ def _work(lines: Sequence[Measured]) -> Work:
     return Work.of([(one.rows, one.length) for one in lines if one.block == first])
 
 
-def _table(fit: Fit, padded: Work, unpadded: Work, measured: float | None) -> Table:
+def _shapes(lines: Sequence[Measured]) -> str:
+    """Return the micro-batches of one block as ``4 × 512``."""
+    first = min(one.block for one in lines)
+    shapes = Counter((one.rows, one.length) for one in lines if one.block == first)
+    return ", ".join(
+        (f"{times} times " if times > 1 else "") + f"{rows:,} × {length:,}" for (rows, length), times in shapes.items()
+    )
+
+
+def _table(fit: Fit, padded: Work, unpadded: Work, measured: float | None, shapes: str) -> Table:
     """Return the terms apart: only two of the three can be saved."""
     parts = [
         (name, fit.part(unpadded, term), fit.part(padded, term), fit.part(padded, term) - fit.part(unpadded, term))
@@ -81,11 +91,12 @@ def _table(fit: Fit, padded: Work, unpadded: Work, measured: float | None) -> Ta
     said = "" if measured is None else f"; measured, it takes {measured:.3g} times as long"
     return Table(
         name="penalty",
-        title="What padding costs, by the fit",
+        title="What padding costs in one micro-batch that was driven, by the fit",
         columns=columns(("part", "without|ms", "padded|ms", "padding|ms")),
         rows=(*parts, ("micro-step", sums[0], sums[1], sums[2])),
         caption=(
-            f"The same real tokens: {unpadded.slots:,.0f} slots without padding, {padded.slots:,.0f} with it{said}. "
-            "No change to padding touches the fixed part."
+            f"Rows × length, padded: {shapes}; of a whole step see the findings. The same real tokens: "
+            f"{unpadded.slots:,.0f} slots without padding, {padded.slots:,.0f} with it{said}. No change to padding "
+            "touches the fixed part."
         ),
     )

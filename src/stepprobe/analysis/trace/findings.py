@@ -69,8 +69,10 @@ def _finding(
     if not wall or cost.value / wall < WORTH:
         return
     account, action = place
-    limit = cost.value
-    ceiling = Estimate(value=limit / 2, unit="ms", low=0.0, high=limit, n=cost.n, method="between 0 and all of it")
+    limit = cost.value if cost.high is None else max(cost.value, cost.high)
+    ceiling = Estimate(
+        value=limit / 2, unit="ms", low=0.0, high=limit, n=cost.n, method="between 0 and all of it", bound=True
+    )
     yield Finding(
         kind=kind,
         title=title,

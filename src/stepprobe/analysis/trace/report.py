@@ -95,7 +95,8 @@ def _headline(summaries: Sequence[TraceSummary], found: Mapping[str, Estimate], 
         idle = {name: found[f"trace.device.{name}"].value for name in DEVICE_LABELS if name.startswith("idle")}
         dearest = max(idle, key=lambda name: idle[name])
         if idle[dearest] > 0:
-            parts.append(f"most of that: {DEVICE_LABELS[dearest].partition(' · ')[2]} ({idle[dearest]:,.1f} ms)")
+            part = "most of that" if 2 * idle[dearest] > sum(idle.values()) else "the largest part of that"
+            parts.append(f"{part}: {DEVICE_LABELS[dearest].partition(' · ')[2]} ({idle[dearest]:,.1f} ms)")
     else:
         parts.append("no device rows: nothing can be said of the device")
     if "trace.dataloader" in found:

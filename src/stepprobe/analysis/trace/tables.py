@@ -80,9 +80,8 @@ def kernel_tables(summaries: Sequence[TraceSummary], top: int) -> list[Table]:
     by_name = kernels.merge([one.by_name for one in summaries])
     modules = [one.by_module for one in summaries if one.by_module]
     once = (
-        "ms per step. of step: the sum over the steps' wall. once: the same with each microsecond of the device "
-        "counted once. late: launch-bound rows, before which the device stood still because their launch came late; "
-        "cost: for how long."
+        "of step: the sum over the steps' wall. once: the same with each microsecond of the device counted once. late: "
+        "launch-bound rows, before which the device stood still because their launch came late; cost: for how long."
     )
     parts = (
         ("kernels", "Device rows by name", by_name, once),
@@ -116,7 +115,7 @@ def _walls(summaries: Sequence[TraceSummary]) -> tuple[int, int]:
 
 def _conserved(summaries: Sequence[TraceSummary]) -> str:
     summed = sum(one.naive.device_ns for one in summaries)
-    return f"Its rows sum to all {summed / NS_PER_MS:,.3f} ms of device rows, linked or not."
+    return f"Over all steps the sums make all {summed / NS_PER_MS:,.3f} ms of device rows, linked or not."
 
 
 def _group_table(name: str, title: str, groups: tuple[Group, ...], sizes: tuple[int, int, int], caption: str) -> Table:
@@ -127,11 +126,12 @@ def _group_table(name: str, title: str, groups: tuple[Group, ...], sizes: tuple[
         shown = (*shown, *summed)
     rows: list[tuple[Cell, ...]] = []
     for one in shown:
-        numbers = (one.count, one.total_ns / NS_PER_MS / max(1, steps), one.total_ns / max(1, wall))
-        late = (one.exclusive_ns / max(1, wall), one.late, one.waited_ns / NS_PER_MS / max(1, steps))
+        numbers = (one.count / max(1, steps), one.total_ns / NS_PER_MS / max(1, steps), one.total_ns / max(1, wall))
+        late = (one.exclusive_ns / max(1, wall), one.late / max(1, steps), one.waited_ns / NS_PER_MS / max(1, steps))
         rows.append((readable(one.label), *numbers, *late))
     columns = (Column(title=_SINGULAR[name]), *_GROUP_COLUMNS)
-    return Table(name=name, title=title, columns=columns, rows=tuple(rows), caption=caption)
+    span = f"Rows and ms are per traced step and device, mean of {steps:,}."
+    return Table(name=name, title=title, columns=columns, rows=tuple(rows), caption=f"{span} {caption}")
 
 
 _SINGULAR = {
@@ -278,15 +278,15 @@ def host_table(summaries: Sequence[TraceSummary], top: int) -> Table:
     wall = sum(wall for one in summaries for wall in one.step_walls_ns)
     steps = max(1, sum(len(one.step_walls_ns) for one in summaries))
     dearest = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:top]
-    rows = tuple((name, count, own / NS_PER_MS / steps, own / max(1, wall)) for name, (count, own) in dearest)
+    rows = tuple((name, count / steps, own / NS_PER_MS / steps, own / max(1, wall)) for name, (count, own) in dearest)
     columns = (Column(title="operation"), Column(title="rows", unit="count"), Column(title="own", unit=MS))
     return Table(
         name="host",
         title="Operations of the host by their own time",
         columns=(*columns, Column(title="of step", unit="1")),
         rows=rows,
-        caption="Times are per traced step, which the profiler makes longer than others, without the operations inside "
-        "them. Several threads may run beside each other.",
+        caption=f"Rows and times are per traced step, mean of {steps:,}, which the profiler makes longer than others; "
+        "times are without the operations inside them. Several threads may run beside each other.",
     )
 
 
