@@ -1,5 +1,7 @@
 """Each cause is planted in an otherwise clean run and must be found, sized and named; a clean run gives none."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -361,6 +363,48 @@ def test_few_steps_that_take_much():
     assert found.cost.value == pytest.approx(3 * 300 / 60)
     assert found.where == "train.py:9 flush"
     assert "step 7 in unattributed" in found.remedies[0].action
+
+
+def by_slots(slots, spike=0.0, at=11, base=5.0):
+    """Steps whose forward and backward follow their slots, one of which takes longer than that."""
+    process = FakeProcess(**METHODS)
+    for i, held in enumerate(slots):
+        spent = {"forward.mlp": 0.03 * held, "backward.mlp": 0.06 * held, "optimizer": base}
+        more = {"unattributed": 0.1 + spike * (i == at)}
+        process.step({name: ms * wobble(i) for name, ms in (spent | more).items()}, {**COUNTS, "slots": held})
+    return process
+
+
+WIDTHS = [320, 400, 360, 480, 520, 400, 600, 360, 440, 520, 400, 1160, 360, 480, 560]
+
+
+def test_a_larger_batch_is_no_spike():
+    assert "steps.spikes" not in findings(by_slots(WIDTHS))
+
+
+def test_a_larger_batch_is_no_spike_where_the_others_hold_equally_many_slots():
+    """No line can be drawn through these."""
+    assert "steps.spikes" not in findings(by_slots([400] * 11 + [1160] + [400] * 8))
+
+
+@pytest.mark.parametrize("widths", [WIDTHS, [400] * 20])
+def test_what_a_spike_takes_beyond_its_slots_is_named(widths):
+    found = findings(by_slots(widths, spike=500.0))["steps.spikes"]
+    assert found.cost.value == pytest.approx(500 / len(widths), rel=0.05)
+    assert found.accounts == ("unattributed",)
+    assert "step 11 in unattributed" in found.remedies[0].action
+    assert f"1 of {len(widths)} steps takes at least twice what steps of as many slots take" in found.title
+
+
+def test_the_figures_of_a_spike_can_be_made_again_from_its_title():
+    process = by_slots(WIDTHS, spike=500.0)
+    for i in range(3):
+        process.step({name: ms * wobble(i) for name, ms in CLEAN.items()}, {**COUNTS, "new_shapes": 1})
+    found = findings(process)["steps.spikes"]
+    counted = re.match(r"1 of (\d+) steps whose shapes had come before .*: (\d+) ms more, which is ([\d.]+)", found.title)
+    steps, more, each = (float(one) for one in counted.groups())
+    assert (steps, each) == (len(WIDTHS), pytest.approx(more / steps, rel=0.01))
+    assert found.cost.value == pytest.approx(each, rel=0.01)
 
 
 def test_evaluations_are_no_spikes():

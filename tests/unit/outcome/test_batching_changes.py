@@ -172,6 +172,13 @@ def test_slow_steps_that_padding_made_are_no_change_of_their_own():
     """Rows of 500 tokens lie together afterwards, so that fewer batches are long."""
     report, _, by_name = judged(spiky(1, 0.1), spiky(2, 0.1, every=160, grouped=True))
     assert list(by_name) == ["padding.group"]
+    assert not any("look at step" in row[0] for row in promises(report))
+
+
+def test_slow_steps_that_are_gone_where_rows_were_grouped_are_undecided():
+    """Their time alone does not tell."""
+    report, _, by_name = judged(spiky(1, 300), spiky(2, 0.1, every=160, grouped=True))
+    assert list(by_name) == ["padding.group"]
     assert any("slow steps" in note and "“group rows by length” could have" in note for note in report.notes)
 
 
