@@ -91,7 +91,7 @@ def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:
         more = f" (+{line.more})" if line.more else ""
         advice = f"{line.number}. {prose(line.finding.title)}{more}"
         if line.finding.remedies:
-            gained = gain(line.finding.remedies[0].predicted, report.figures.get("step.wall"))
+            gained = gain(line.gains, report.figures.get("step.wall"))
     return label, number(line.ms, places), percent(line.share), advice, gained
 
 

@@ -122,7 +122,7 @@ def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
 
 def _finding(report: Report, number: int, finding: Finding, width: int) -> Iterable["RenderableType"]:
     wall = report.figures.get("step.wall")
-    yield _text(f"{number:>2}  {visible(finding.title)}", width, "bold", hanging=4)
+    yield _text(f"{f'[{number}]':<3} {visible(finding.title)}", width, "bold", hanging=4)
     if finding.where:
         yield _whole(visible(finding.where), "cyan", indent=4)
     yield _text(words.cost(finding), width, indent=4)

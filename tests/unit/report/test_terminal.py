@@ -79,6 +79,15 @@ def test_the_ledger_never_cuts_the_line_of_a_place(width):
     assert "… …" not in rows
 
 
+def test_a_place_that_is_no_line_does_not_read_as_a_count():
+    """“1 layers”: the number of the finding and the first word of its place."""
+    report = reports.data_bound()
+    layers = msgspec.structs.replace(report.findings[0], where="layers 0–2 (GPT2Attention)", title="A mask costs.")
+    rows = terminal.render(msgspec.structs.replace(report, findings=(layers,)), width=100).split("Findings")[0]
+    assert "[1] A mask costs." in rows
+    assert "layers" not in rows
+
+
 def test_a_table_that_cannot_fit_stands_in_blocks():
     narrow = terminal.render(reports.ranks(), width=40)
     assert re.search(r"^  rank  host +wall ms$", narrow, re.M)
