@@ -275,7 +275,8 @@ def _table(judged: Sequence[Judged], promises: Iterable[Promise]) -> Table:
         rows=tuple(rows),
         caption=(
             "Held: the whole measured interval lies inside the promised one. Missed: all of it lies outside. "
-            "Undecided: it reaches over an end, or one is missing. A promise from 0 on is a ceiling, easily held. "
+            "Undecided: it reaches over an end, or one is missing. A promise from 0 on is a ceiling, easily held: "
+            "by a measured value below it. "
             "“Together” counts time that changes share once."
         ),
     )
