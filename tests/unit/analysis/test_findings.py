@@ -354,6 +354,8 @@ def test_waiting_for_another_rank_in_the_backward_pass_is_no_busy_machine():
     found = only(findings(rank(0, busy), rank(1, busy)), "off_cpu")
     assert found.cost.value == pytest.approx(10)
     assert not any(account.startswith("backward") for account in found.accounts)
+    computed = sum(ms for name, ms in CLEAN.items() if name.startswith("forward") or name in ("optimizer", "clip"))
+    assert f"of its computing outside of the backward pass: 10 of {computed:.3g} ms." in found.title
 
 
 def test_few_steps_that_take_much():

@@ -21,6 +21,7 @@ from stepprobe.analysis.ledger.process import ELSEWHERE, NS_PER_MS, Process
 from stepprobe.analysis.ledger.shapes import steady_line
 from stepprobe.analysis.ledger.tables import sync_ns
 from stepprobe.analysis.statistics import median
+from stepprobe.model.accounts import BACKWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
@@ -163,13 +164,17 @@ def off_cpu(view: View) -> Iterator[Finding]:
     cost = as_ms(put_aside(view.process), "wall minus CPU time")
     if share < BUSY_SHARE or not view.worth(cost):
         return
+    accounts = computing(view.process)
+    part = "" if any(name in BACKWARD for name in accounts) else " outside of the backward pass"
+    worked = view.account(*accounts).value
     yield Finding(
         kind="off_cpu",
-        title=f"A busy machine: the thread was off the CPU in {share:.0%} of its computing.",
+        title=f"A busy machine: the thread was off the CPU in {share:.0%} of its computing{part}: "
+        f"{cost.value:.3g} of {worked:.3g} ms.",
         where="",
         cost=cost,
         share=view.share(cost),
-        accounts=computing(view.process),
+        accounts=accounts,
         remedies=(
             Remedy(
                 name="cpu.own",

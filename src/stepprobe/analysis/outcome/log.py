@@ -113,7 +113,7 @@ def _ratios(pairs: Sequence[Pair]) -> list[float]:
 
 
 def _headline(pairs: Sequence[Pair], figures: dict[str, Estimate]) -> str:
-    parts = [f"{len(pairs)} predictions with an outcome"]
+    parts = [f"{len(pairs)} prediction{'' if len(pairs) == 1 else 's'} with an outcome"]
     if share := figures.get("calibration.held_share"):
         held = round(share.value * share.n)
         interval = f"{share.low:.0%} to {share.high:.0%}"
