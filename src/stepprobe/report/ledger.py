@@ -96,7 +96,7 @@ def lines(report: Report) -> tuple[Line, ...]:
     last: list[Line] = []
     for row in report.ledger:
         here = beside.get(row.account, [])
-        number, finding = max(here, key=lambda one: _sizes(one[1])) if here else (0, None)
+        chosen = max(here, key=lambda one: _sizes(one[1]), default=None)
         line = Line(
             label=LABELS.get(row.account) or DEVICE_LABELS.get(row.account, row.account),
             family=family(row.account),
@@ -106,9 +106,9 @@ def lines(report: Report) -> tuple[Line, ...]:
             share=row.share,
             off_cpu=_told(row.off_cpu, row.time.value),
             where=row.where,
-            number=number,
-            finding=finding,
-            gains=_best(finding) if finding else None,
+            number=chosen[0] if chosen else 0,
+            finding=chosen[1] if chosen else None,
+            gains=_best(chosen[1]) if chosen else None,
             more=max(0, len(here) - 1),
         )
         if row.account == "unattributed":

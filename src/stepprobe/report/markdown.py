@@ -99,6 +99,9 @@ def _findings(report: Report) -> Iterator[str]:
     if report.findings:
         yield f"#### {words.order(report)}"
         yield ""
+        if said := words.base(report):
+            yield prose(said)
+            yield ""
     for place, finding in enumerate(report.findings, 1):
         yield from _finding(report, place, finding)
         yield ""

@@ -114,6 +114,9 @@ def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
     if not report.findings:
         return
     yield from _section(words.order(report), width)
+    if shared := words.base(report):
+        yield _text(shared, width, "dim", indent=2)
+        yield ""
     for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield ""

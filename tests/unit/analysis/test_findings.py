@@ -405,7 +405,9 @@ def test_the_figures_of_a_spike_can_be_made_again_from_its_title():
     for i in range(3):
         process.step({name: ms * wobble(i) for name, ms in CLEAN.items()}, {**COUNTS, "new_shapes": 1})
     found = findings(process)["steps.spikes"]
-    counted = re.match(r"1 of (\d+) steps whose shapes had come before .*: (\d+) ms more, which is ([\d.]+)", found.title)
+    counted = re.match(
+        r"1 of (\d+) steps whose shapes had come before .*: (\d+) ms more, which is ([\d.]+)", found.title
+    )
     steps, more, each = (float(one) for one in counted.groups())
     assert (steps, each) == (len(WIDTHS), pytest.approx(more / steps, rel=0.01))
     assert found.cost.value == pytest.approx(each, rel=0.01)

@@ -95,6 +95,7 @@ def test_grouping_that_was_ignored_is_not_repaired_by_packing_nor_by_padding_to_
     assert credited(fixed, training(2, **asked)) == ["padding.longest"]
 
 
+SPREAD = ("longest_slots", "row_squares", "mixed_squares")
 GROUPS = {"train_sampling_strategy": "group_by_length"}
 
 
@@ -107,7 +108,9 @@ def few(lengths=True):
         slots = ROWS * max(rows)
         shapes[f"{ROWS}×{max(rows)} masked"] = 1
         seen = counted(rows, max(rows))
-        seen = seen if lengths else {name: seen[name] for name in ("slots", "real", "labelled", "forwards", "backwards")}
+        seen = (
+            seen if lengths else {name: seen[name] for name in ("slots", "real", "labelled", "forwards", "backwards")}
+        )
         spent = {"forward.mlp": 3 + slots * 0.004, "backward.mlp": 5 + slots * 0.008, "optimizer": 5}
         factor = dice.gauss(1, 0.01)
         fake.step({name: ms * factor for name, ms in spent.items()}, seen)
