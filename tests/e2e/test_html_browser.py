@@ -191,6 +191,16 @@ def test_light_and_dark_differ(browser, pages, tmp_path, name):
     assert len(shots) == 2
 
 
+def test_a_narrow_ledger_still_leads_to_its_findings(browser, pages):
+    browser.open(pages / "data_bound.html", 375, "light")
+    seen = browser.value(
+        "[...document.querySelectorAll('.ledger .found .advice a')].map(a => [a.querySelector('.ordinal').textContent,"
+        " a.querySelector('.ordinal').getBoundingClientRect().width > 8,"
+        " a.querySelector('.said').getBoundingClientRect().width <= 1])"
+    )
+    assert seen == [[number, True, True] for number in "123"]
+
+
 def test_every_stop_of_the_tab_key_is_visible(browser, pages):
     browser.open(pages / "data_bound.html", 375, "light")
     stops = []

@@ -23,6 +23,14 @@ def order(report: Report) -> str:
     return f"Findings, most {'to gain' if forecast and report.command == 'profile' else 'expensive'} first"
 
 
+def base(report: Report) -> str:
+    """Return of what the percentages of a comparison are: ``… of 93.2 ms: a step of the run before``; else nothing."""
+    wall = report.figures.get("step.wall")
+    if report.command != "compare" or wall is None or not report.findings:
+        return ""
+    return f"Percentages are of {amount(wall.value, 'ms')}: {visible(wall.method)}."
+
+
 def cost(finding: Finding) -> str:
     """Return ``costs 129.4 ms per step, 29.3 % of it (95 %: 127 to 132 ms)``; of a bound the ends, and no middle.
 

@@ -6,9 +6,10 @@ import msgspec
 
 from stepprobe.model.accounts import LABELS
 from stepprobe.model.device import DEVICE_LABELS
+from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding
 from stepprobe.model.report import Report
-from stepprobe.report.numbers import percent, step_wall
+from stepprobe.report.numbers import percent, spans_zero, step_wall
 
 SMALL_SHARE = 0.0005
 """Accounts below this part of the step, with no finding, share one line."""
@@ -64,6 +65,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     """The hottest line of the account."""
     finding: Finding | None = None
+    """Of the findings in this account, the one whose changes are told to gain most."""
+    gains: Estimate | None = None
+    """What the best of its changes should save; None where no change of it has a size."""
     number: int = 0
     """Place of ``finding`` in the report, from 1."""
     more: int = 0
@@ -93,6 +97,7 @@ def lines(report: Report) -> tuple[Line, ...]:
     last: list[Line] = []
     for row in report.ledger:
         here = beside.get(row.account, [])
+        chosen = max(here, key=lambda one: _sizes(one[1]), default=None)
         line = Line(
             label=LABELS.get(row.account) or DEVICE_LABELS.get(row.account, row.account),
             family=family(row.account),
@@ -102,8 +107,9 @@ def lines(report: Report) -> tuple[Line, ...]:
             share=row.share,
             off_cpu=_told(row.off_cpu, row.time.value),
             where=row.where,
-            number=here[0][0] if here else 0,
-            finding=here[0][1] if here else None,
+            number=chosen[0] if chosen else 0,
+            finding=chosen[1] if chosen else None,
+            gains=_best(chosen[1]) if chosen else None,
             more=max(0, len(here) - 1),
         )
         if row.account == "unattributed":
@@ -144,6 +150,24 @@ def off_cpu(report: Report) -> str:
         away = math.fsum(row.time.value * (row.off_cpu or 0.0) for row in report.ledger)
         return f"nearly everything: {percent(away / wall_ms(report), 0)} % of the step"
     return ", ".join(f"{line.label} {percent(line.off_cpu, 0)}\u00a0%" for line in marked)
+
+
+def _best(finding: Finding) -> Estimate | None:
+    """Return what the best of a finding's changes should save: rather what is known to gain than a ceiling."""
+    return max((one.predicted for one in finding.remedies), key=_size, default=None)
+
+
+def _sizes(finding: Finding) -> tuple[int, float]:
+    return _size(_best(finding))
+
+
+def _size(gains: Estimate | None) -> tuple[int, float]:
+    """Return how much is known of a gain, and how large it is: none, an undecided one, a ceiling, one with a size."""
+    if gains is None or gains.unit != "ms" or not math.isfinite(gains.value):
+        return 0, 0.0
+    if spans_zero(gains) or gains.value <= 0:
+        return 1, gains.value
+    return (2, gains.value if gains.high is None else gains.high) if gains.bound else (3, gains.value)
 
 
 def _told(off_cpu: float | None, ms: float) -> float | None:

@@ -91,7 +91,7 @@ def _row(report: Report, line: Line, places: int) -> tuple[str, ...]:
         more = f" (+{line.more})" if line.more else ""
         advice = f"{line.number}. {prose(line.finding.title)}{more}"
         if line.finding.remedies:
-            gained = gain(line.finding.remedies[0].predicted, step_wall(report))
+            gained = gain(line.gains, step_wall(report))
     return label, number(line.ms, places), percent(line.share), advice, gained
 
 
@@ -99,6 +99,9 @@ def _findings(report: Report) -> Iterator[str]:
     if report.findings:
         yield f"#### {words.order(report)}"
         yield ""
+        if said := words.base(report):
+            yield prose(said)
+            yield ""
     for place, finding in enumerate(report.findings, 1):
         yield from _finding(report, place, finding)
         yield ""

@@ -114,6 +114,9 @@ def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
     if not report.findings:
         return
     yield from _section(words.order(report), width)
+    if shared := words.base(report):
+        yield _text(shared, width, "dim", indent=2)
+        yield ""
     for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield ""
@@ -122,7 +125,7 @@ def _findings(report: Report, width: int) -> Iterable["RenderableType"]:
 
 def _finding(report: Report, number: int, finding: Finding, width: int) -> Iterable["RenderableType"]:
     wall = step_wall(report)
-    yield _text(f"{number:>2}  {visible(finding.title)}", width, "bold", hanging=4)
+    yield _text(f"{f'[{number}]':<3} {visible(finding.title)}", width, "bold", hanging=4)
     if finding.where:
         yield _whole(visible(finding.where), "cyan", indent=4)
     yield _text(words.cost(finding), width, indent=4)

@@ -70,7 +70,7 @@ def _widths(rows: tuple[Line, ...], gained: int, digits: int, width: int) -> tup
     taken = max((len(line.label) for line in rows), default=0) + digits + 5 + 2 * GAP
     taken += max(gained, len(GAIN_TITLE)) + GAP if gained else 0
     places = (_near(line.finding.where if line.finding else line.where, width) for line in rows)
-    wanted = max(map(len, places), default=0) + len("at ") + 1
+    wanted = max(map(len, places), default=0) + len("[1] ")
     for cells in range(16 if width >= 100 else 5, 0, -1) if width >= 56 else ():
         room = width - 2 - taken - cells - 1 - 2 * GAP
         if room >= min(wanted, _ROOMY):
@@ -152,29 +152,33 @@ def _advice(line: Line, room: int) -> "Text":
 
     if line.finding is None:
         return Text(f"at {_near(line.where, room - 3)}" if line.where else "", "dim")
-    told = Text().append(f"{line.number} ", "bold yellow")
+    ordinal = f"[{line.number}] "
+    told = Text().append(ordinal, "bold yellow")
     more = f" +{line.more}" if line.more else ""
-    place = _near(line.finding.where, room - 2 - len(more)) if line.finding.where else ""
+    place = _near(line.finding.where, room - len(ordinal) - len(more))
     if place and room < _ROOMY:
         return told.append(place, "cyan").append(more)
     title = visible(line.finding.title or next((remedy.action for remedy in line.finding.remedies), ""))
     return told.append(f"{place} · " if place else "", "cyan").append(
-        shortened(title, room - len(place) - 5 - len(more)) + more
+        shortened(title, room - len(place) - len(ordinal) - 3 - len(more)) + more
     )
 
 
 def _near(where: str, room: int) -> str:
-    """Return ``file:line`` without its folders and function, pinched to ``room``."""
+    """Return ``file:line`` without its folders and function, pinched to ``room``; empty where it is no line."""
     place = visible(where)
     rank, comma, place = place.rpartition(", ") if place.startswith("rank ") else ("", "", place)
-    place = rank + comma + place.partition(" ")[0].rpartition("/")[2]
+    line = place.partition(" ")[0].rpartition("/")[2]
+    if ":" not in line:
+        return ""
+    place = rank + comma + line
     return pinched(place, max(room, 1) if room < _ROOMY else _ROOMY)
 
 
 def _gain(line: Line, wall: Estimate | None) -> str:
     if line.finding is None or not line.finding.remedies:
         return ""
-    return gain(line.finding.remedies[0].predicted, wall)
+    return gain(line.gains, wall)
 
 
 def _is_text(shown: Table, place: int) -> bool:

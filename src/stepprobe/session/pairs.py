@@ -53,7 +53,9 @@ def _log(out: Path, pairs: Sequence[Pair]) -> Iterator[str]:
     except StepprobeError as error:
         yield str(error)
         return
-    said = f"{new} predictions with their outcome" if new else "nothing new (this pair was there)"
+    said = (
+        f"{new} prediction{'' if new == 1 else 's'} with their outcome" if new else "nothing new (this pair was there)"
+    )
     yield f"{said} written to {as_path(out / CALIBRATION)}; all of them: stepprobe report --calibration"
 
 

@@ -1,10 +1,13 @@
 """Each cause is planted in an otherwise clean run and must be found, sized and named; a clean run gives none."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepprobe.analysis.findings import RULES, arranged, find
+from stepprobe.analysis.findings.view import most_of
 from stepprobe.analysis.ledger.job import read_job
 from stepprobe.model.accounts import BOOKED
 from stepprobe.model.estimate import Estimate
@@ -251,11 +254,12 @@ def test_chores(account, share_saved):
     assert found.remedies[0].predicted.value == pytest.approx(15 * share_saved, rel=0.01)
 
 
-def test_a_ceiling_is_the_upper_end_of_the_cost():
+def test_a_ceiling_is_what_the_account_holds_however_unsure_its_mean():
     found = only(findings(run({"gc": 15})), "gc.slow")
     predicted = found.remedies[0].predicted
     assert predicted.bound
-    assert predicted.high == found.cost.high > found.cost.value
+    assert (predicted.low, predicted.high) == (0, found.cost.value)
+    assert found.cost.high > found.cost.value
 
 
 def test_half_as_often_is_an_estimate_of_half_however_unsure_the_cost():
@@ -350,6 +354,8 @@ def test_waiting_for_another_rank_in_the_backward_pass_is_no_busy_machine():
     found = only(findings(rank(0, busy), rank(1, busy)), "off_cpu")
     assert found.cost.value == pytest.approx(10)
     assert not any(account.startswith("backward") for account in found.accounts)
+    computed = sum(ms for name, ms in CLEAN.items() if name.startswith("forward") or name in ("optimizer", "clip"))
+    assert f"of its computing outside of the backward pass: 10 of {computed:.3g} ms." in found.title
 
 
 def test_few_steps_that_take_much():
@@ -361,6 +367,50 @@ def test_few_steps_that_take_much():
     assert found.cost.value == pytest.approx(3 * 300 / 60)
     assert found.where == "train.py:9 flush"
     assert "step 7 in unattributed" in found.remedies[0].action
+
+
+def by_slots(slots, spike=0.0, at=11, base=5.0):
+    """Steps whose forward and backward follow their slots, one of which takes longer than that."""
+    process = FakeProcess(**METHODS)
+    for i, held in enumerate(slots):
+        spent = {"forward.mlp": 0.03 * held, "backward.mlp": 0.06 * held, "optimizer": base}
+        more = {"unattributed": 0.1 + spike * (i == at)}
+        process.step({name: ms * wobble(i) for name, ms in (spent | more).items()}, {**COUNTS, "slots": held})
+    return process
+
+
+WIDTHS = [320, 400, 360, 480, 520, 400, 600, 360, 440, 520, 400, 1160, 360, 480, 560]
+
+
+def test_a_larger_batch_is_no_spike():
+    assert "steps.spikes" not in findings(by_slots(WIDTHS))
+
+
+def test_a_larger_batch_is_no_spike_where_the_others_hold_equally_many_slots():
+    """No line can be drawn through these."""
+    assert "steps.spikes" not in findings(by_slots([400] * 11 + [1160] + [400] * 8))
+
+
+@pytest.mark.parametrize("widths", [WIDTHS, [400] * 20])
+def test_what_a_spike_takes_beyond_its_slots_is_named(widths):
+    found = findings(by_slots(widths, spike=500.0))["steps.spikes"]
+    assert found.cost.value == pytest.approx(500 / len(widths), rel=0.05)
+    assert found.accounts == ("unattributed",)
+    assert "step 11 in unattributed" in found.remedies[0].action
+    assert f"1 of {len(widths)} steps takes at least twice what steps of as many slots take" in found.title
+
+
+def test_the_figures_of_a_spike_can_be_made_again_from_its_title():
+    process = by_slots(WIDTHS, spike=500.0)
+    for i in range(3):
+        process.step({name: ms * wobble(i) for name, ms in CLEAN.items()}, {**COUNTS, "new_shapes": 1})
+    found = findings(process)["steps.spikes"]
+    counted = re.match(
+        r"1 of (\d+) steps whose shapes had come before .*: (\d+) ms more, which is ([\d.]+)", found.title
+    )
+    steps, more, each = (float(one) for one in counted.groups())
+    assert (steps, each) == (len(WIDTHS), pytest.approx(more / steps, rel=0.01))
+    assert found.cost.value == pytest.approx(each, rel=0.01)
 
 
 def test_evaluations_are_no_spikes():
@@ -460,7 +510,7 @@ def test_no_finding_promises_more_than_it_costs_or_costs_more_than_the_step(step
             assert predicted.low is None or predicted.low <= predicted.value + 1e-9, finding
             assert predicted.high is None or predicted.high >= predicted.value - 1e-9, finding
             if predicted.bound and finding.kind not in CAPPED:
-                assert predicted.high >= max(finding.cost.value, finding.cost.high or 0) * (1 - 1e-9), finding
+                assert predicted.high == pytest.approx(most_of(finding.cost)), finding
         assert all(remedy.fixed is None or remedy.fixed.value >= 0 for remedy in finding.remedies), finding
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepprobe.analysis.attention.findings import BELOW_WINDOW
+from stepprobe.analysis.attention.findings import BELOW_WINDOW, _layers
 from stepprobe.analysis.attention.in_run import priced
 from stepprobe.analysis.findings.view import most_of
 from stepprobe.analysis.ledger.job import read_job
@@ -59,3 +59,11 @@ def test_masks_of_few_layers_cost_no_more_than_those_layers():
 def test_on_a_card_and_where_an_answer_is_wrong_there_is_no_price_in_time():
     assert found(device="cuda:0").cost.unit == "layers"
     assert found("mask.wrong").cost.unit == "layers"
+
+
+@pytest.mark.parametrize(
+    ("layers", "said", "words"),
+    [(1, "lose the fast path", "1 layer loses the fast path"), (1, "are", "1 layer is"), (2, "fall", "2 layers fall")],
+)
+def test_one_layer_is_no_plural(layers, said, words):
+    assert _layers([object()] * layers, said) == words

@@ -5,8 +5,10 @@ import random
 import pytest
 
 from stepprobe.analysis.ledger.rows import Rows
+from stepprobe.analysis.outcome.batching import longer_rows
+from stepprobe.analysis.outcome.sign import Undecided
 from tests.fakes.records import CLEAN, METHODS, FakeProcess
-from tests.unit.outcome.planted import FIXED, ROWS, asked, batches, counted, credited, training, verdicts
+from tests.unit.outcome.planted import FIXED, ROWS, asked, batches, counted, credited, gains, training, verdicts
 from tests.unit.outcome.test_outcome import MODEL, judged, promises
 
 
@@ -93,6 +95,52 @@ def test_grouping_that_was_ignored_is_not_repaired_by_packing_nor_by_padding_to_
     assert credited(fixed, training(2, **asked)) == ["padding.longest"]
 
 
+SPREAD = ("longest_slots", "row_squares", "mixed_squares")
+GROUPS = {"train_sampling_strategy": "group_by_length"}
+
+
+def few(lengths=True):
+    """Twelve steps of which each row holds two thirds of what it holds on average: a short run, as a profile is."""
+    dice, fake = random.Random(3), FakeProcess(**METHODS, **MODEL, train_sampling_strategy="random")
+    shapes = {}
+    for rows in batches("chance")[:12]:
+        rows = [max(5, one * 2 // 3) for one in rows]
+        slots = ROWS * max(rows)
+        shapes[f"{ROWS}×{max(rows)} masked"] = 1
+        seen = counted(rows, max(rows))
+        seen = (
+            seen if lengths else {name: seen[name] for name in ("slots", "real", "labelled", "forwards", "backwards")}
+        )
+        spent = {"forward.mlp": 3 + slots * 0.004, "backward.mlp": 5 + slots * 0.008, "optimizer": 5}
+        factor = dice.gauss(1, 0.01)
+        fake.step({name: ms * factor for name, ms in spent.items()}, seen)
+    return fake.sites(shapes=list(shapes.items())).end()
+
+
+@pytest.mark.parametrize("lengths", [True, False])
+def test_grouping_that_was_turned_on_is_seen_where_rows_are_longer_by_chance(lengths):
+    after = training(2, "grouped", lengths=lengths, **GROUPS)
+    assert longer_rows(gains(few(lengths), after))
+    assert "group_by_length" in asked("padding.group", few(lengths), after)
+    assert asked("padding.pack", few(lengths), after) == ""
+    assert asked("forecast.packing", few(lengths), after) == ""
+
+
+def test_longer_rows_without_a_setting_are_no_grouping():
+    assert asked("padding.group", few(), training(2, "grouped")) == ""
+    assert isinstance(asked("padding.pack", few(), training(2, "grouped")), Undecided)
+
+
+def test_packing_that_was_turned_on_with_grouping_explains_longer_rows():
+    after = training(2, "grouped", packing=True, **GROUPS)
+    assert asked("padding.group", few(), after) == ""
+    assert "tokens in a row" in asked("padding.pack", few(), after)
+
+
+def test_grouping_that_was_turned_on_and_ignored_is_not_seen():
+    assert asked("padding.group", few(), training(2, **GROUPS)) == ""
+
+
 def test_packing_that_was_ignored_is_not_repaired_by_grouping():
     assert credited(training(1, packing=True), training(2, "grouped", packing=True)) == ["padding.group"]
 
@@ -126,6 +174,13 @@ def spiky(seed, slow, *, every=20, grouped=False):
 def test_slow_steps_that_padding_made_are_no_change_of_their_own():
     """Rows of 500 tokens lie together afterwards, so that fewer batches are long."""
     report, _, by_name = judged(spiky(1, 0.1), spiky(2, 0.1, every=160, grouped=True))
+    assert list(by_name) == ["padding.group"]
+    assert not any("look at step" in row[0] for row in promises(report))
+
+
+def test_slow_steps_that_are_gone_where_rows_were_grouped_are_undecided():
+    """Their time alone does not tell."""
+    report, _, by_name = judged(spiky(1, 300), spiky(2, 0.1, every=160, grouped=True))
     assert list(by_name) == ["padding.group"]
     assert any("slow steps" in note and "“group rows by length” could have" in note for note in report.notes)
 

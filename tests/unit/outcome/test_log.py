@@ -56,7 +56,7 @@ def test_a_comparison_is_logged_once_and_changes_no_run_folder(tmp_path, folders
     first = session.compare(*folders)
     once = (tmp_path / CALIBRATION).read_bytes()
     assert once.count(b"\n") == 1
-    assert any(note.startswith("1 predictions with their outcome written to ") for note in first.notes)
+    assert any(note.startswith("1 prediction with their outcome written to ") for note in first.notes)
     again = session.compare(*folders)
     assert (tmp_path / CALIBRATION).read_bytes() == once
     assert any(note.startswith("nothing new") for note in again.notes)

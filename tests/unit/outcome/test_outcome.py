@@ -2,11 +2,12 @@
 
 import random
 
+import msgspec
 import pytest
 
 from stepprobe.analysis.outcome.comparison import compare, examine
 from stepprobe.model.estimate import Estimate
-from stepprobe.model.promise import judge
+from stepprobe.model.promise import inside, judge
 from tests.fakes.records import CLEAN, COUNTS, METHODS, FakeProcess, evidence
 
 MODEL = {"model": "Tiny", "parameters": 1000}
@@ -53,6 +54,24 @@ def test_a_promise_is_judged_by_the_whole_measured_interval(predicted, measured,
 
 def test_no_prediction_is_undecided():
     assert judge(None, ms(1, 0, 2)) == judge(ms(1, 0, 2), None) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("measured", "held"),
+    [
+        ((10.0, 8.0, 12.0), "held"),  # all that the account held, and as unsure as that
+        ((10.0 * (1 + 1e-14), 8.0, 12.0), "held"),
+        ((4.0, 3.0, 5.0), "held"),
+        ((11.0, 8.0, 14.0), "undecided"),
+        ((4.0, -1.0, 9.0), "undecided"),
+        ((14.0, 12.0, 16.0), "missed (gained more)"),
+        ((-3.0, -4.0, -1.0), "missed (gained less)"),
+    ],
+)
+def test_a_ceiling_is_held_by_a_value_below_it(measured, held):
+    ceiling = msgspec.structs.replace(ms(5.0, 0.0, 10.0), bound=True)
+    assert judge(ceiling, ms(*measured)) == held
+    assert inside(ceiling, ms(*measured)) == (-1e-9 <= measured[0] <= 10.0 * (1 + 1e-9))
 
 
 def test_checkpointing_off_is_seen_and_held():

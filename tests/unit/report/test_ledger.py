@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from stepprobe.model.accounts import ACCOUNTS
 from stepprobe.model.device import DEVICE_ACCOUNTS
-from stepprobe.report import ledger
+from stepprobe.model.estimate import Estimate
+from stepprobe.report import ledger, terminal
 from tests.fakes import reports
 
 TIMES = st.dictionaries(st.sampled_from(ACCOUNTS), st.floats(0, 1e4), min_size=1)
@@ -48,6 +49,39 @@ def test_a_finding_stands_beside_its_first_account():
     }
     doubled = msgspec.structs.replace(report, findings=report.findings + report.findings[:1])
     assert next(line.more for line in ledger.lines(doubled) if line.number == 1) == 1
+
+
+def ranked(*predicted):
+    """A report whose findings lie in one account and predict so much."""
+    one = reports.data_bound().findings[0]
+    remedies = [(msgspec.structs.replace(one.remedies[0], predicted=each),) if each else () for each in predicted]
+    found = tuple(msgspec.structs.replace(one, remedies=each) for each in remedies)
+    return msgspec.structs.replace(reports.data_bound(), findings=found)
+
+
+def predicted(value, low=None, high=None, *, bound=False):
+    return Estimate(value=value, unit="ms", low=low, high=high, n=9, method="planted", bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("gains", "number"),
+    [
+        ([None, predicted(3.0, 2.0, 4.0), predicted(9.0, 8.0, 10.0)], 3),
+        ([None, predicted(40.0, 0.0, 80.0, bound=True), predicted(9.0, 8.0, 10.0)], 3),
+        ([None, predicted(9.0, -8.0, 30.0), predicted(4.0, 0.0, 8.0, bound=True)], 3),
+        ([None, predicted(9.0, -8.0, 30.0)], 2),
+        ([None, None], 1),
+        ([predicted(5.0, 4.0, 6.0), predicted(5.0, 4.0, 6.0)], 1),
+    ],
+)
+def test_a_row_shows_the_finding_that_gains_most(gains, number):
+    report = ranked(*gains)
+    (line,) = [line for line in ledger.lines(report) if line.finding]
+    assert (line.number, line.more) == (number, len(gains) - 1)
+    assert line.finding is report.findings[number - 1]
+    assert line.gains == gains[number - 1]
+    shown = terminal.render(report, width=100).split("Findings")[0]
+    assert f"[{number}] " in shown
 
 
 @pytest.mark.parametrize(

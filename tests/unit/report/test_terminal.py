@@ -3,7 +3,7 @@ import re
 import msgspec
 import pytest
 
-from stepprobe.report import terminal
+from stepprobe.report import html, terminal
 from stepprobe.report.terminal_tables import bar
 from tests.fakes import reports
 
@@ -77,6 +77,23 @@ def test_the_ledger_never_cuts_the_line_of_a_place(width):
     rows = terminal.render(report, width=width).split("Findings")[0]
     assert [line for line in (":88", ":71", ":143", ":412", ":841") if not re.search(rf"{line}\b", rows)] == []
     assert "… …" not in rows
+
+
+def test_a_place_that_is_no_line_does_not_read_as_a_count():
+    """“1 layers”: the number of the finding and the first word of its place."""
+    report = reports.data_bound()
+    layers = msgspec.structs.replace(report.findings[0], where="layers 0–2 (GPT2Attention)", title="A mask costs.")
+    rows = terminal.render(msgspec.structs.replace(report, findings=(layers,)), width=100).split("Findings")[0]
+    assert "[1] A mask costs." in rows
+    assert "layers" not in rows
+
+
+def test_a_comparison_says_of_what_its_percentages_are():
+    report = msgspec.structs.replace(reports.data_bound(), command="compare")
+    said = f"Percentages are of 441.0 ms: {report.figures['step.wall'].method}."
+    assert said in terminal.render(report, width=200)
+    assert said in html.render(report).replace("\u00a0", " ").replace("&nbsp;", " ")
+    assert "Percentages" not in terminal.render(reports.data_bound(), width=200)
 
 
 def test_a_table_that_cannot_fit_stands_in_blocks():

@@ -46,7 +46,7 @@ def _assertions(told: Answer) -> Iterator[Assertion]:
     yield _group(7, "image blocks see each other, text does not", imaged, lambda one: one.future + one.missing)
     yield _pairs(told, 8, "no real query sees nothing", lambda one: one.empty)
     waste = sum(view.for_nothing for view in told.views)
-    seen = f"{waste} layers" if waste else ""
+    seen = f"{waste} layer{'' if waste == 1 else 's'}" if waste else ""
     yield Assertion(number=9, claim="no plain causal mask is made for nothing", holds=not waste, seen=seen, warns=True)
     yield from _calls(told)
     yield Assertion(
@@ -74,7 +74,7 @@ def _group(number: int, claim: str, views: list[View], count: Callable[[Differen
     if not told:
         return Assertion(number=number, claim=claim, holds=None)
     wrong = [one for one in map(count, told) if one]
-    seen = f"{len(wrong)} layers, up to {max(wrong):,} pairs" if wrong else ""
+    seen = f"{len(wrong)} layer{'' if len(wrong) == 1 else 's'}, up to {max(wrong):,} pairs" if wrong else ""
     return Assertion(number=number, claim=claim, holds=not wrong, seen=seen)
 
 

@@ -1,6 +1,6 @@
 """What is wrong or slow, where, what to do about it, and what that should win back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from stepprobe.analysis.attention.answer import LOOP, Answer
 from stepprobe.analysis.attention.views import SQUARE, View
@@ -62,7 +62,7 @@ def _wrong(told: Answer) -> Iterator[Finding]:
         if views := _where(told, pairs):
             most = max(map(pairs, views))
             yield _finding(
-                told, kind, f"{len(views)} layers {words}: {most:,} pairs", views, _cures(told, kind), "mask.leak_pairs"
+                told, kind, f"{_layers(views, words)}: {most:,} pairs", views, _cures(told, kind), "mask.leak_pairs"
             )
 
     def other(view: View) -> int:
@@ -155,10 +155,18 @@ def _cures(told: Answer, kind: str) -> tuple[Remedy, ...]:
                     "attention, or pass a 4-D mask", layers),)  # fmt: skip
 
 
+def _layers(views: Sequence[object], said: str) -> str:
+    """Return ``3 layers fall …`` or ``1 layer falls …``."""
+    verb, space, rest = said.partition(" ")
+    if len(views) != 1:
+        return f"{len(views)} layers {said}"
+    return f"1 layer {'is' if verb == 'are' else verb + 's'}{space}{rest}"
+
+
 def _lost(told: Answer) -> Iterator[Finding]:
     wasted = [view for view in told.views if view.for_nothing and _decides(told, view)]
     if wasted:
-        title = f"{len(wasted)} layers are given a mask that is plainly causal: the fast path is lost for nothing"
+        title = f"{_layers(wasted, 'are')} given a mask that is plainly causal: the fast path is lost for nothing"
         yield _finding(told, "mask.lost_for_nothing", title, wasted, _unwaste(told, wasted), "mask.layers_fast")
     lost: dict[str, list[View]] = {}
     for view in told.views:
@@ -167,7 +175,7 @@ def _lost(told: Answer) -> Iterator[Finding]:
     for found, views in lost.items():
         kernel = f"{views[0].choice(told.card).kernel} on {told.card.name}"
         fused = f"{kernel} stays fused, but computes all pairs" if told.fast(views[0]) else kernel
-        title = f"{len(views)} layers lose the fast path to a mask ({found}): {fused}"
+        title = f"{_layers(views, 'lose')} the fast path to a mask ({found}): {fused}"
         yield _finding(told, "mask.lost", title, views, _advice(told, views), "mask.bytes")
 
 
@@ -247,7 +255,7 @@ def _slow(told: Answer) -> Iterator[Finding]:
             if call.softcap
             else "the class or the setting asks for it"
         )
-        title = f"{len(square)} layers attend eagerly ({why}): all {call.query[2]:,}² scores of every head are kept"
+        title = f"{_layers(square, 'attend')} eagerly ({why}): all {call.query[2]:,}² scores of every head are kept"
         cure = _remedy(
             "use an attention kernel that this class supports (flex attention, or flash attention 3 for sinks)",
             len(square),
@@ -256,12 +264,12 @@ def _slow(told: Answer) -> Iterator[Finding]:
     math = [view for view in told.views if view.call.api == "sdpa" and view.choice(told.card).kernel == "math"]
     if math:
         why = "; ".join(f"{name}: {reasons[0]}" for name, reasons in math[0].choice(told.card).refused.items())
-        title = f"{len(math)} layers fall to the math kernel on {told.card.name} ({why})"
+        title = f"{_layers(math, 'fall')} to the math kernel on {told.card.name} ({why})"
         yield _finding(told, "kernel.fallback", title, math, _undrop(told, math), "mask.fallback_layers")
     slow = [view for view in told.views if view.call.api == "sdpa" and view not in math and not told.fast(view)]
     if slow := [view for view in slow if not _decides(told, view)]:
         kernel, why = slow[0].choice(told.card).kernel, slow[0].unmasked(told.card).why
-        title = f"{len(slow)} layers get no flash kernel on {told.card.name} ({why}): {kernel}"
+        title = f"{_layers(slow, 'get')} no flash kernel on {told.card.name} ({why}): {kernel}"
         yield _finding(told, "kernel.fallback", title, slow, _undrop(told, slow), "mask.layers_fast")
     yield from _loops(told)
 

@@ -44,7 +44,7 @@ def find(
 
 def worst(finding: Finding) -> float:
     """Return what a finding may cost, in the unit of its cost: its value, or the upper end where only that is known."""
-    return most_of(finding.cost) if finding.cost.bound else finding.cost.value
+    return most_of(finding.cost)
 
 
 def arranged(

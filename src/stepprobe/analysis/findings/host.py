@@ -18,13 +18,15 @@ from stepprobe.analysis.findings.view import (
 from stepprobe.analysis.ledger.attribution import Entry
 from stepprobe.analysis.ledger.contention import BUSY_SHARE, aside_share, computing, put_aside
 from stepprobe.analysis.ledger.process import ELSEWHERE, NS_PER_MS, Process
+from stepprobe.analysis.ledger.shapes import steady_line
 from stepprobe.analysis.ledger.tables import sync_ns
 from stepprobe.analysis.statistics import median
+from stepprobe.model.accounts import BACKWARD
 from stepprobe.model.estimate import Estimate
 from stepprobe.model.finding import Finding, Remedy
 
 SPIKE_FACTOR = 2.0
-"""A step of twice the median is no noise: real steps scatter by a few percent."""
+"""A step of twice what others of as many slots take is no noise: real steps scatter by a few percent."""
 SPIKES_AT_MOST = 0.1
 """Where more steps than this are slow, they are another kind of step, not spikes."""
 OCCASIONAL = ("eval", "checkpoint", "logging")
@@ -162,13 +164,17 @@ def off_cpu(view: View) -> Iterator[Finding]:
     cost = as_ms(put_aside(view.process), "wall minus CPU time")
     if share < BUSY_SHARE or not view.worth(cost):
         return
+    accounts = computing(view.process)
+    part = "" if any(name in BACKWARD for name in accounts) else " outside of the backward pass"
+    worked = view.account(*accounts).value
     yield Finding(
         kind="off_cpu",
-        title=f"A busy machine: the thread was off the CPU in {share:.0%} of its computing.",
+        title=f"A busy machine: the thread was off the CPU in {share:.0%} of its computing{part}: "
+        f"{cost.value:.3g} of {worked:.3g} ms.",
         where="",
         cost=cost,
         share=view.share(cost),
-        accounts=computing(view.process),
+        accounts=accounts,
         remedies=(
             Remedy(
                 name="cpu.own",
@@ -181,19 +187,23 @@ def off_cpu(view: View) -> Iterator[Finding]:
 
 
 def spikes(view: View) -> Iterator[Finding]:
-    """Few steps take much of the time."""
+    """Few steps take much of the time, and not since they hold more slots."""
     steps = _comparable(view.process)
     slow, above = excess(view.process)
-    method = "time above the median in slow steps, per step"
+    by_slots = any(step.counters.get("slots") for step in steps)
+    usual = "what steps of as many slots take" if by_slots else "the median"
+    method = f"time above {usual} in slow steps, over {len(steps)} steps"
     cost = Estimate(value=above, unit="ms", n=len(slow), method=method)
     if not slow or len(slow) > SPIKES_AT_MOST * len(steps) or not view.worth(cost):
         return
     account = _swollen(slow, steps)
-    slowest = max(slow, key=lambda step: step.wall_ns).position
+    slowest = max(slow, key=lambda one: one.above_ns).step.position
+    known = "" if len(steps) == len(view.process.entries) else " whose shapes had come before"
+    take = "takes" if len(slow) == 1 else "take"
     yield Finding(
         kind="steps.spikes",
-        title=f"{len(slow)} of {len(steps)} steps take twice the median or more: {above * len(steps):,.0f} ms, "
-        f"most in {account}.",
+        title=f"{len(slow)} of {len(steps)} steps{known} {take} at least twice {usual}: {above * len(steps):,.0f} ms "
+        f"more, which is {above:.3g} ms for each of the {len(steps)}; most of it in {account}.",
         where=view.process.hottest((account,)),
         cost=cost,
         share=view.share(cost),
@@ -209,33 +219,64 @@ def spikes(view: View) -> Iterator[Finding]:
     )
 
 
+class Spike(msgspec.Struct, frozen=True):
+    """A step that takes long for its slots."""
+
+    step: Entry
+    usual_ns: float
+    """What steps of as many slots take; the median step where slots are not counted."""
+
+    @property
+    def above_ns(self) -> float:
+        """Time beyond that."""
+        return _regular_ns(self.step) - self.usual_ns
+
+
 def _comparable(process: Process) -> list[Entry]:
     return [one for one in process.entries if one.weight == 1 and not one.counters.get("new_shapes")]
 
 
-def excess(process: Process) -> tuple[list[Entry], float]:
-    """Return the steps of twice the median or more, and their ms above it, per step."""
+def excess(process: Process) -> tuple[list[Spike], float]:
+    """Return the steps that take twice what their slots explain or more, and their ms above that, per step.
+
+    The line through slots is drawn through the other steps, which a spike does not bend. Where these show none, a step
+    may take longer than the median by as much as it holds more slots.
+    """
     steps = _comparable(process)
     if not steps:
         return [], 0.0
-    usual = median([_regular_ns(step) for step in steps])
-    slow = [step for step in steps if _regular_ns(step) > SPIKE_FACTOR * usual]
-    return slow, sum(_regular_ns(step) - usual for step in slow) / NS_PER_MS / len(steps)
+    middle = median([_regular_ns(step) for step in steps])
+    middle_slots = median([_slots(step) for step in steps])
+    others = [step for step in steps if _regular_ns(step) <= SPIKE_FACTOR * middle]
+    line = steady_line([_slots(step) for step in others], [_regular_ns(step) for step in others])
+
+    def usual(step: Entry) -> float:
+        more = line.intercept + line.slope * _slots(step) if line else middle * _slots(step) / max(1.0, middle_slots)
+        return max(middle, more)
+
+    judged = [Spike(step, usual(step)) for step in steps]
+    slow = [one for one in judged if one.above_ns > (SPIKE_FACTOR - 1) * one.usual_ns]
+    return slow, sum(one.above_ns for one in slow) / NS_PER_MS / len(steps)
+
+
+def _slots(step: Entry) -> int:
+    return step.counters.get("slots", 0)
 
 
 def _regular_ns(step: Entry) -> int:
     return step.wall_ns - sum(step.accounts.get(name, 0) for name in OCCASIONAL)
 
 
-def _swollen(slow: list[Entry], steps: list[Entry]) -> str:
-    """Return the account that takes most in slow steps above what it takes in the middle step."""
+def _swollen(slow: list[Spike], steps: list[Entry]) -> str:
+    """Return the account that takes most in slow steps above what it takes in the middle step, for their slots."""
+    middle = max(1.0, median([_regular_ns(step) for step in steps]))
 
-    def excess(account: str) -> float:
+    def above(account: str) -> float:
         usual = median([step.accounts.get(account, 0) for step in steps])
-        return sum(step.accounts.get(account, 0) - usual for step in slow)
+        return sum(one.step.accounts.get(account, 0) - usual * one.usual_ns / middle for one in slow)
 
-    names = {name for step in slow for name in step.accounts if name not in OCCASIONAL}
-    return max(sorted(names), key=excess)
+    names = {name for one in slow for name in one.step.accounts if name not in OCCASIONAL}
+    return max(sorted(names), key=above)
 
 
 RULES: tuple[Rule, ...] = (chores, sync_sites, unattributed_lines, off_cpu, spikes)

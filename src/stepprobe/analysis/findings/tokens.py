@@ -94,11 +94,11 @@ def _from_fixed(view: View, cost: Estimate) -> Iterator[tuple[tuple[str, str], E
 
 
 def _part(view: View, slots: float, squares: float) -> Estimate:
-    """Return a part of forward and backward, of attention another; its upper end has attention's upper end."""
+    """Return a part of forward and backward, of attention another: between the part of the slots and of the squares."""
     attention = view.account(*ATTENTION)
     rest = view.account(*(name for name in COMPUTE if name not in ATTENTION))
-    value, high = slots * (rest.value + attention.value), slots * most_of(rest) + squares * most_of(attention)
-    return Estimate(value=value, unit="ms", high=max(value, high), n=rest.n, method="")
+    value, high = slots * (rest.value + attention.value), slots * rest.value + squares * attention.value
+    return Estimate(value=value, unit="ms", low=value, high=max(value, high), n=rest.n, method="", bound=True)
 
 
 def _padded_at(process: Process) -> str:

@@ -87,20 +87,19 @@ def all_of(cost: Estimate, method: str) -> Estimate:
 
 
 def up_to(cost: Estimate, method: str, limit: float = math.inf) -> Estimate:
-    """Predict a gain of which only the bounds are known: nothing, and all that the cost may be.
+    """Predict a gain of which only the bounds are known: nothing, and all that is paid now.
 
     Args:
-        cost: What is paid now; its upper end is the ceiling, since the true cost may lie there.
+        cost: What is paid now: the ceiling. How sure its mean is does not raise it: no change saves more than was seen.
         method: Why no more is known.
         limit: ms per step that the change cannot save more than, whatever the cost.
     """
     most = min(most_of(cost), limit)
-    value = min(cost.value, most / 2)
     return Estimate(
-        value=value, unit="ms", low=0.0, high=most, n=cost.n, method=f"between 0 and all: {method}", bound=True
+        value=most / 2, unit="ms", low=0.0, high=most, n=cost.n, method=f"between 0 and all: {method}", bound=True
     )
 
 
 def most_of(cost: Estimate) -> float:
-    """Return the upper end of a cost; the cost itself where it has no interval."""
-    return cost.value if cost.high is None else max(cost.value, cost.high)
+    """Return what a cost is at most: its value, or the upper end where only its bounds are known."""
+    return cost.high if cost.bound and cost.high is not None else cost.value

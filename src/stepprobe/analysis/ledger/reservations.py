@@ -42,7 +42,7 @@ def run_notes(job: Job, status: str) -> tuple[str, ...]:
 def unsteady(process: Process) -> str:
     """Return why the means of a process should not be taken at face value; empty where they may."""
     if process.measured < 2 * BLOCKS_FEWEST:
-        return f"only {process.measured} steady steps: too few for an interval"
+        return f"only {process.measured} steady step{'' if process.measured == 1 else 's'}: too few for an interval"
     trend = drift([step.wall_ns / NS_PER_MS for step in process.steady])
     if trend.matters:
         word = "longer" if trend.change > 0 else "shorter"

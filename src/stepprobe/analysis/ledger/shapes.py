@@ -1,6 +1,7 @@
 """Time that steps with a first-seen batch shape take above the steady step: compilation, autotuning, fresh memory."""
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -47,7 +48,7 @@ def first_seen(process: Process) -> FirstSeen | None:
     if len(seen) < SEEN_FEWEST:
         return None
     new = [step for step in process.finished if step.counters.get("new_shapes") and step.index > 0]
-    line = steady_line(seen)
+    line = steady_line([step.counters.get("slots", 0) for step in seen], [step.wall_ns for step in seen])
     steady = median([step.wall_ns for step in seen])
     each = tuple((step.wall_ns - _expected(step, line, steady)) / NS_PER_MS for step in new)
     return FirstSeen(
@@ -60,9 +61,9 @@ def first_seen(process: Process) -> FirstSeen | None:
     )
 
 
-def steady_line(seen: list[Step]) -> Line | None:
-    """Return wall ns by slots over steps of known shapes, where slots explain enough of it."""
-    line = fit_line([step.counters.get("slots", 0) for step in seen], [step.wall_ns for step in seen])
+def steady_line(slots: Sequence[int], ns: Sequence[int]) -> Line | None:
+    """Return ns by slots over steps of known shapes, where slots explain enough of it."""
+    line = fit_line(slots, ns)
     return line if line and line.slope > 0 and line.explained >= EXPLAINED_ENOUGH else None
 
 

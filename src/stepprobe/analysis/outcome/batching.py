@@ -53,21 +53,27 @@ def _varied(gains: Gains) -> Sign:
 
 
 def grouped(gains: Gains, *_: object) -> Sign:
-    """Rows of a batch are more alike than they were, and less padding is left by that."""
-    if longer_rows(gains):
+    """Rows of a batch are more alike than they were, and less padding is left by that.
+
+    Rows that hold more tokens speak for packing, unless grouping was turned on and packing was not: they may be longer
+    by chance where few were seen.
+    """
+    said = _grouping_set(gains)
+    if longer_rows(gains) and (not said or _packing_set(gains)):
         return ""
     before, after = _both(gains)
     mixing = [one.mixing if one else None for one in (before, after)]
     if before is None or after is None or mixing[0] is None or mixing[1] is None:
         return _grouped_unseen(gains)
     far = ERRORS * (before.mixing_error**2 + after.mixing_error**2) ** 0.5
-    if mixing[1] > ALIKE * mixing[0] or mixing[0] - mixing[1] < far:
+    if mixing[1] > ALIKE * mixing[0] or (mixing[0] - mixing[1] < far and not said):
         return ""
     uneven = [one.uneven / (1 - one.beyond) for one in (before, after)]
     padding = [1 - one.real / one.slots for one in (before, after)]
     if uneven[1] > (1 - LESS) * uneven[0] or padding[1] > (1 - LESS) * padding[0]:
         return ""
-    return f"spread of the lengths in a batch {mixing[0]:.0%} → {mixing[1]:.0%} of that of chance order"
+    spread = f"spread of the lengths in a batch {mixing[0]:.0%} → {mixing[1]:.0%} of that of chance order"
+    return f"{said}, {spread}" if said else spread
 
 
 def _grouped_unseen(gains: Gains) -> Sign:
@@ -86,6 +92,10 @@ def _grouping_set(gains: Gains) -> str:
     return said if "group" in said else ""
 
 
+def _packing_set(gains: Gains) -> str:
+    return turned_on(gains, "packing", "padding_free")
+
+
 def packed(gains: Gains, *_: object) -> Sign:
     """Rows are longer and hold less padding; where their lengths are known, they are also less uneven."""
     padding, rows = _less_padding(gains), longer_rows(gains)
@@ -93,7 +103,9 @@ def packed(gains: Gains, *_: object) -> Sign:
         return ""
     before, after = _both(gains)
     uneven = before is not None and after is not None and after.variation > LEVELLED * before.variation
-    if uneven and not turned_on(gains, "packing", "padding_free"):
+    if (uneven or before is None or after is None) and not _packing_set(gains) and _grouping_set(gains):
+        return ""  # grouping explains the padding, and rows as uneven as before may be longer by chance
+    if uneven and not _packing_set(gains):
         return Undecided(f"{padding}, {rows}, but rows as uneven as before: longer examples could have done it")
     return f"{padding}, {rows}"
 

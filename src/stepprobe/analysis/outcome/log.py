@@ -113,7 +113,7 @@ def _ratios(pairs: Sequence[Pair]) -> list[float]:
 
 
 def _headline(pairs: Sequence[Pair], figures: dict[str, Estimate]) -> str:
-    parts = [f"{len(pairs)} predictions with an outcome"]
+    parts = [f"{len(pairs)} prediction{'' if len(pairs) == 1 else 's'} with an outcome"]
     if share := figures.get("calibration.held_share"):
         held = round(share.value * share.n)
         interval = f"{share.low:.0%} to {share.high:.0%}"
@@ -135,8 +135,8 @@ def _tables(pairs: Sequence[Pair]) -> Iterator[Table]:
         rows=tuple(_kind(kind, [pair for pair in pairs if pair.kind == kind]) for kind in kinds),
         caption=(
             "Held: the whole measured interval lies inside the predicted one; missed: all of it outside; undecided: it "
-            "reaches over an end. Ceilings: predictions from 0 to the most that can be saved, easily held, and without "
-            "a ratio. The last column is a median."
+            "reaches over an end. Ceilings: predictions from 0 to the most that can be saved, easily held (by a "
+            "measured value below that), and without a ratio. The last column is a median."
         ),
     )
     missed = [pair for pair in pairs if pair.held not in (HELD, UNDECIDED)]

@@ -142,9 +142,9 @@ def _hits(process: Process, where: str) -> tuple[int, int]:
 
 
 def spikes_gone(gains: Gains, finding: Finding, _: Remedy) -> str:
-    """Steps of twice the median take less above it."""
+    """Steps of twice what their slots explain take less above that."""
     before, after = (excess(one)[1] for one in (gains.first, gains.second))
-    return f"slow steps {before:.3g} → {after:.3g} ms a step above the median" if after <= HALF * before else ""
+    return f"slow steps {before:.3g} → {after:.3g} ms a step above the others" if after <= HALF * before else ""
 
 
 def evened(gains: Gains, finding: Finding, _: Remedy) -> Sign:

@@ -61,10 +61,7 @@ def _gain(finding: Finding) -> float:
 
 
 def _saves(remedy: Remedy) -> float:
-    predicted = remedy.predicted
-    if predicted is None:
-        return 0.0
-    return most_of(predicted) if predicted.bound else predicted.value
+    return most_of(remedy.predicted) if remedy.predicted else 0.0
 
 
 def _with_forecasts(finding: Finding, now: Situation, made: Mapping[str, Forecast], *, alone: bool) -> Finding:
