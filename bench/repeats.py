@@ -1,6 +1,6 @@
 """How often two runs of one training are called different: by what is within two runs, and with repeats of the first.
 
-    python bench/repeats.py                     # eight runs of the plain loop, 60 steps each
+    python bench/repeats.py                     # six runs of the SFT example, 60 equal steps each
     python bench/repeats.py --runs 10 --steps 100
 
 Nothing is changed between the runs, so every comparison that is decided is wrong. An interval of 95 % that held all
@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 def main():
     """Run, compare, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--script", type=Path, default=ROOT / "examples" / "plain_loop.py")
+    parser.add_argument("--script", type=Path, default=ROOT / "examples" / "sft_trainer.py")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as out:
         runs = [observed(arguments.script, arguments.steps, Path(out) / f"{i}") for i in range(arguments.runs)]

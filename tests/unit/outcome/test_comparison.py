@@ -34,6 +34,7 @@ def test_a_decided_gain_is_ok_and_names_the_account():
     assert wall.low < wall.value < wall.high < 0
     assert report.headline.startswith("faster: −39.8 ms per step, −28.5%")
     assert "most in data · fetch rows" in report.headline
+    assert report.headline.endswith("; one run a side: what runs of one training differ by is not in it (--repeat)")
     rows = {row[0]: row for row in table(report, "accounts").rows}
     assert rows["data · fetch rows"][-1] == "less"
     assert rows["optimizer"][-1] == "undecided"
@@ -73,6 +74,7 @@ def test_a_change_beyond_what_runs_differ_by_stays_decided():
     assert report.verdict == "fail"
     wall = report.figures["compare.step.wall"]
     assert "3 repeats" in wall.method
+    assert "one run a side" not in report.headline
     assert [row[0] for row in table(report, "repeats").rows] == ["before", "repeat 1", "repeat 2", "repeat 3"]
     assert not any("each side is one run" in note for note in report.notes)
 

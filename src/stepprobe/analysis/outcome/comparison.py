@@ -70,7 +70,7 @@ def examine(before: Evidence, after: Evidence, again: Sequence[Evidence] = ()) -
         verdict=verdict,
         reason=_reason(wall, verdict, busy),
         title=f"{before.subject} → {after.subject}",
-        headline=_headline(first, verdict, figures, busy),
+        headline=_headline(first, verdict, figures, busy) + repeats.caution(again, decided=verdict != "undecided"),
         figures=figures | came.figures,
         findings=came.findings,
         tables=(

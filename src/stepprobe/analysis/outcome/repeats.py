@@ -22,6 +22,13 @@ OTHER_WORK = 0.25
 """Relative difference in tokens per step from which a step of two runs is not the same work."""
 
 
+def caution(again: Sequence[object], *, decided: bool) -> str:
+    """Return what the headline adds to a decision that two single runs made; empty where runs were repeated."""
+    if again or not decided:
+        return ""
+    return "; one run a side: what runs of one training differ by is not in it (--repeat)"
+
+
 def how(repeats: Sequence[object]) -> str:
     """Say in the method of a difference that runs were repeated; empty where none was."""
     if not repeats:
