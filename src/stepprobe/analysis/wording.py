@@ -16,6 +16,11 @@ def signed(value: float, spec: str) -> str:
     return ("−" if value < 0 else "+") + written
 
 
+def counted(count: int, noun: str) -> str:
+    """Return ``1 layer`` or ``3 layers``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def size(count: float) -> str:
     """Return bytes in the largest binary unit of which there is at least one, up to GiB: ``7.4 GiB``, ``5.2 MiB``."""
     power = min(3, max(0, int(count).bit_length() - 1) // 10)

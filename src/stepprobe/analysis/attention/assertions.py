@@ -7,6 +7,7 @@ import msgspec
 from stepprobe.analysis.attention.answer import Answer
 from stepprobe.analysis.attention.reference import Difference
 from stepprobe.analysis.attention.views import View
+from stepprobe.analysis.wording import counted
 
 
 class Assertion(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ def _assertions(told: Answer) -> Iterator[Assertion]:
     yield _group(7, "image blocks see each other, text does not", imaged, lambda one: one.future + one.missing)
     yield _pairs(told, 8, "no real query sees nothing", lambda one: one.empty)
     waste = sum(view.for_nothing for view in told.views)
-    seen = f"{waste} layer{'' if waste == 1 else 's'}" if waste else ""
+    seen = counted(waste, "layer") if waste else ""
     yield Assertion(number=9, claim="no plain causal mask is made for nothing", holds=not waste, seen=seen, warns=True)
     yield from _calls(told)
     yield Assertion(
@@ -74,7 +75,7 @@ def _group(number: int, claim: str, views: list[View], count: Callable[[Differen
     if not told:
         return Assertion(number=number, claim=claim, holds=None)
     wrong = [one for one in map(count, told) if one]
-    seen = f"{len(wrong)} layer{'' if len(wrong) == 1 else 's'}, up to {max(wrong):,} pairs" if wrong else ""
+    seen = f"{counted(len(wrong), 'layer')}, up to {max(wrong):,} pairs" if wrong else ""
     return Assertion(number=number, claim=claim, holds=not wrong, seen=seen)
 
 

@@ -6,7 +6,7 @@ from stepprobe.analysis.ledger.figures import attach_figures
 from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.ledger.process import NS_PER_MS, Process
 from stepprobe.analysis.statistics import BLOCKS_FEWEST, drift
-from stepprobe.analysis.wording import ends
+from stepprobe.analysis.wording import counted, ends
 from stepprobe.model.accounts import BACKWARD, UNDIVIDED
 
 SELF_SHARE = 0.01
@@ -42,7 +42,7 @@ def run_notes(job: Job, status: str) -> tuple[str, ...]:
 def unsteady(process: Process) -> str:
     """Return why the means of a process should not be taken at face value; empty where they may."""
     if process.measured < 2 * BLOCKS_FEWEST:
-        return f"only {process.measured} steady step{'' if process.measured == 1 else 's'}: too few for an interval"
+        return f"only {counted(process.measured, 'steady step')}: too few for an interval"
     trend = drift([step.wall_ns / NS_PER_MS for step in process.steady])
     if trend.matters:
         word = "longer" if trend.change > 0 else "shorter"

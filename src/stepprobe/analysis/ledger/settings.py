@@ -1,5 +1,7 @@
 """Under what a run was observed: the machine, and what the training process said about itself."""
 
+from collections.abc import Iterator
+
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.model.evidence import Evidence
 
@@ -20,6 +22,14 @@ def settings(evidence: Evidence, process: Process) -> dict[str, str]:
         **{f"job {name}": str(value) for name, value in process.facts.items() if _is_setting(name, value)},
         **_batch(process),
     }
+
+
+def differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, first and second of all in which the settings of two runs differ, by name."""
+    for name in sorted(first.keys() | second.keys()):
+        before, after = (known.get(name, "absent") for known in (first, second))
+        if before != after:
+            yield name, before, after
 
 
 def _is_setting(name: str, value: object) -> bool:

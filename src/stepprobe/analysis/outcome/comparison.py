@@ -6,7 +6,7 @@ from stepprobe.analysis.ledger.contention import BUSY_SHARE, aside_share
 from stepprobe.analysis.ledger.job import Job, read_job
 from stepprobe.analysis.ledger.process import Process
 from stepprobe.analysis.ledger.reservations import run_notes
-from stepprobe.analysis.ledger.settings import settings
+from stepprobe.analysis.ledger.settings import differing, settings
 from stepprobe.analysis.ledger.tokens import TokenRate, token_rates
 from stepprobe.analysis.outcome import repeats
 from stepprobe.analysis.outcome.outcome import Outcome, outcome
@@ -36,14 +36,14 @@ SMALL_SHARE = 0.0005
 def compare(before: Evidence, after: Evidence, again: Sequence[Evidence] = ()) -> Report:
     """Compare two runs by account.
 
+    The verdict is ``ok`` when the second run is decidedly faster, ``fail`` when it is decidedly slower, and
+    ``undecided`` when the interval of the difference spans zero or cannot be given, or when the machine was busy and
+    the CPU time does not show the difference that the wall time shows.
+
     Args:
         before: The run before a change.
         after: The run after it.
         again: Further runs of the training before: no interval is narrower than what these and the first lie apart by.
-
-    The verdict is ``ok`` when the second run is decidedly faster, ``fail`` when it is decidedly slower, and
-    ``undecided`` when the interval of the difference spans zero or cannot be given, or when the machine was busy and
-    the CPU time does not show the difference that the wall time shows.
 
     Raises:
         UsageError: A run was observed by a probe whose evidence cannot be compared, or a repeat is none.
@@ -220,12 +220,7 @@ def _rates(rates: list[tuple[TokenRate, TokenRate]], figures: Mapping[str, Estim
 
 
 def _environment(before: Evidence, after: Evidence, first: Process, second: Process) -> Iterator[Table]:
-    pairs = settings(before, first), settings(after, second)
-    rows = tuple(
-        (name, pairs[0].get(name, "absent"), pairs[1].get(name, "absent"))
-        for name in sorted(pairs[0].keys() | pairs[1].keys())
-        if pairs[0].get(name) != pairs[1].get(name)
-    )
+    rows = tuple(differing(settings(before, first), settings(after, second)))
     if rows:
         columns = tuple(Column(title=title) for title in ("what", "before", "after"))
         yield Table(name="environment", title="What else differs", columns=columns, rows=rows)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis.outcome.outcome import Outcome
 from stepprobe.analysis.statistics import median, wilson
-from stepprobe.analysis.wording import ends
+from stepprobe.analysis.wording import counted, ends
 from stepprobe.errors import NotObserved
 from stepprobe.model.calibration import CALIBRATION, Pair, Range, decode_pairs
 from stepprobe.model.estimate import Estimate, exact
@@ -113,7 +113,7 @@ def _ratios(pairs: Sequence[Pair]) -> list[float]:
 
 
 def _headline(pairs: Sequence[Pair], figures: dict[str, Estimate]) -> str:
-    parts = [f"{len(pairs)} prediction{'' if len(pairs) == 1 else 's'} with an outcome"]
+    parts = [f"{counted(len(pairs), 'prediction')} with an outcome"]
     if share := figures.get("calibration.held_share"):
         held = round(share.value * share.n)
         interval = f"{share.low:.0%} to {share.high:.0%}"

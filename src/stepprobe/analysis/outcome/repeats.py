@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from stepprobe.analysis.ledger.job import Job
 from stepprobe.analysis.ledger.process import Process
-from stepprobe.analysis.ledger.settings import BATCH, settings
+from stepprobe.analysis.ledger.settings import BATCH, differing, settings
 from stepprobe.analysis.ledger.tokens import KINDS, observed
 from stepprobe.analysis.outcome.sameness import apart, surroundings
 from stepprobe.analysis.statistics import Mean, difference
@@ -52,10 +52,8 @@ def refuse_others(before: Evidence, first: Process, repeat: Evidence, again: Pro
 
 
 def _settings(runs: tuple[Evidence, Evidence], processes: tuple[Process, Process]) -> Iterator[str]:
-    first, second = (settings(run, process) for run, process in zip(runs, processes, strict=True))
-    for name in sorted(first.keys() | second.keys()):
-        before, after = (known.get(name, "absent") for known in (first, second))
-        if name.startswith("job ") and name != BATCH and before != after:
+    for name, before, after in differing(*map(settings, runs, processes)):
+        if name.startswith("job ") and name != BATCH:
             yield f"{name.removeprefix('job ')} {before} → {after}"
 
 

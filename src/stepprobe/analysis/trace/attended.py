@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from stepprobe.analysis.trace.figures import NS_PER_MS
 from stepprobe.analysis.trace.summary import TraceSummary
 from stepprobe.model.estimate import Estimate
 
-NS_PER_MS = 1_000_000
 KERNEL = "scaleddotproduct"
 """In the name of every operation of PyTorch's attention, forward and backward, without its underscores."""
 HIDING = ("scaleddotproductattentionmath", "compiled")
